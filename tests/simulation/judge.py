@@ -12,6 +12,7 @@ from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 from s3queue.paths import runs_once
 from s3queue.protocol.claim import Claim
+from s3queue.protocol.liveness import RUN
 
 from .cancellations import Cancellations
 from .edits import Edits
@@ -163,16 +164,18 @@ class Judge:
             return
         if former and lease and self.redelivered_within is not None:
             self._check_redelivery(path, former, lease, self.leased_at[before.etag])
-        for holding in [one for one in self._held if one.process is process and before.etag in one.etags]:
+        holdings = [one for one in self._held if one.process is process and before.etag in one.etags]
+        # Its holder, or whoever ends a Spark run.
+        if former and lease is None and _is_first(former) and (holdings or former.owner.startswith(RUN)):
+            self._given_back(path)
+        for holding in holdings:
             if lease is None or lease.state == "waiting":
                 self._held.remove(holding)
-                if lease is None and _is_first(former):
-                    self._given_back(path)
             else:
                 holding.etags.add(after.etag)
 
     def _given_back(self, path: str) -> None:
-        """Its holder deleted the lease of a first attempt: had nothing started in it, and the message been deleted by
+        """The lease of a first attempt was deleted: had nothing started in it, and the message been deleted by
         hand since, that is as if it had been deleted before the claim, when no lease said that it was there.
         """
         for life in self.ledger.lives.get(path, ()):
@@ -400,9 +403,9 @@ def _is_replay(call: Call | None, process: Process) -> bool:
     return call.name in ("replay", "edit") if call else process.name.startswith("subject")
 
 
-def _is_first(lease: Lease | None) -> bool:
+def _is_first(lease: Lease) -> bool:
     """Whether this is a claim that follows nothing: who gives it back has nothing to keep, and deletes its lease."""
-    return bool(lease and lease.state == "processing" and lease.attempt == 1 and not lease.attempts and not lease.lines)
+    return lease.state == "processing" and lease.attempt == 1 and not lease.attempts and not lease.lines
 
 
 def _is_new_claim(former: Lease, lease: Lease) -> bool:
