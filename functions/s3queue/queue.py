@@ -454,5 +454,6 @@ class Queue(AsyncQueue, OperatedQueue):
         self.configure(paused=True)
 
     def resume(self) -> None:
-        """Claim again."""
-        self.configure(paused=None)
+        """Claim again, also if the queue's definition says that it is paused."""
+        if self.configure(paused=None).paused:
+            self.configure(paused=False)

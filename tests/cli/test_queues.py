@@ -121,6 +121,20 @@ def test_pause_and_resume(cli):
     assert cli("stats", "orders", "--json").json["paused"] is False
 
 
+def test_resume_ends_the_pause_of_a_definition_too(cli):
+    worker = cli.queue(settings=QueueSettings(paused=True))
+    worker.publish_settings("deployment")
+    worker.enqueue(b"a")
+
+    cli("resume", "orders")
+
+    assert cli("stats", "orders", "--json").json["paused"] is False
+    assert len(cli.queue(settings=QueueSettings(paused=True)).claim_next()) == 1
+    cli("pause", "orders")
+    cli("resume", "orders")
+    assert cli.queue().overrides() == {"paused": False}
+
+
 def test_set_concurrency_without_a_function_is_for_pull_workers(cli):
     cli("create", "orders")
     answer = cli("set-concurrency", "orders", "8", "--json").json
