@@ -98,7 +98,8 @@ def overview(
         queue.define_as_published()
     problem = ""
     try:
-        queue.settings = queue.defined.with_overrides(queue.overrides())
+        # As its workers do: what does not suit is left out, and shown by `configure` and the doctor.
+        queue.settings, _ = queue.defined.with_suitable(queue.overrides())
     except CorruptState as error:
         problem = str(error)
     stats = queue.stats(pages=pages)
