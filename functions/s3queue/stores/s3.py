@@ -208,7 +208,7 @@ class S3Store(PresignedUrls):
         *,
         condition: Condition = "",
         once: bool = False,
-        tries: int = TRIES,
+        tries: int | None = None,
     ) -> Any:
         """One request, and what `understand` makes of its answer. None: there is no such object.
 
@@ -219,6 +219,7 @@ class S3Store(PresignedUrls):
         what = f"{verb.upper()} {self.url}/{key}"
         retried = False
         problem: Unavailable | None = None
+        tries = TRIES if tries is None else tries
         for number in range(1, tries + 1):
             try:
                 _sending.once, _sending.may_be_done, _sending.is_sent = once, False, False
