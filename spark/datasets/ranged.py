@@ -88,7 +88,8 @@ def get_range(bucket: Bucket, key: str, wanted: str, size: int, etag: str) -> di
     except ClientError as error:
         status, said = error.response["ResponseMetadata"]["HTTPStatusCode"], error.response.get("Error", {})
         code, text = said.get("Code", ""), said.get("Message", "")
-        problem = refusal(status, code, text, "get", bucket.name, key, retried=False)
+        # It was listed: what is gone or another one by now is that also without an ETag.
+        problem = refusal(status, code, text, "get", bucket.name, key, retried=False, condition="match")
         raise _replaced(key) if isinstance(problem, Conflict) else problem from error
     except BotoCoreError as error:
         raise failure_of(error, "get", bucket.name, key) from error
