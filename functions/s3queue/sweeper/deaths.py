@@ -20,7 +20,7 @@ from s3queue.paths import is_lines
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.counting import LETTERS_READ
 from s3queue.protocol.stats import STATS_BYTES
-from s3queue.store import ObjectInfo, Page
+from s3queue.store import ObjectInfo, Page, open_state
 
 from .budget import OutOfBudget
 from .last_hour import BUSY_SECONDS, SETTLED
@@ -135,7 +135,7 @@ class DeathCount:
     def _published(self, report: Report, until: datetime) -> datetime | None:
         report.budget.check()
         key = self.queue.keys.stats
-        found = report.budget.store.open(key)
+        found = open_state(report.budget.store, key)
         try:
             known: Any = load(found.read(STATS_BYTES), key) if found else {}
             at = parse_instant(known[UNTIL])

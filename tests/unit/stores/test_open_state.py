@@ -11,7 +11,8 @@ import pytest
 
 import s3queue
 from s3queue.errors import AccessDenied, Conflict, CorruptState, Unavailable
-from s3queue.flow.effective_settings import publish_settings, read_published
+from s3queue.flow.effective_settings import publish_settings
+from s3queue.protocol.overrides import read_published
 from s3queue.store import delete_unique, look_at, open_state, put_surely
 from support.counting_store import CountingStore
 from support.forged_documents import ARCHIVED, FOREIGN, ForgedStore
