@@ -67,6 +67,11 @@ class HookCalls:
             return tell()
         self._wait(call, caller)
 
+    def is_here(self) -> bool:
+        """Whether this thread is one of them: it cannot wait for whoever waits for its hook."""
+        caller = threading.current_thread()
+        return isinstance(caller, _Caller) and caller.of is self
+
     def end(self) -> None:
         """End the threads that wait for a call. If more calls come, they get new ones."""
         with self._mutex:
@@ -130,7 +135,7 @@ class _Caller(threading.Thread):
 
     def __init__(self, name: str, of: HookCalls) -> None:
         super().__init__(name=name, daemon=True)
-        self._of = of
+        self.of = of
         #: None: it is not needed any more.
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
 
@@ -140,11 +145,11 @@ class _Caller(threading.Thread):
                 call.run()
             except BaseException as error:
                 call.error = error
-            if not self._of.ended(call, self):
+            if not self.of.ended(call, self):
                 return
 
     def _next(self) -> _Call | None:
         try:
             return self.calls.get(timeout=KEPT_SECONDS)
         except Empty:
-            return None if self._of.leaves(self) else self.calls.get()
+            return None if self.of.leaves(self) else self.calls.get()

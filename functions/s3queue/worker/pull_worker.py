@@ -188,7 +188,8 @@ class Worker:
         return True
 
     def _is_own_thread(self) -> bool:
-        return self._background.is_here() or threading.current_thread() in (*self._crew.threads(), *self._threads)
+        is_hook = self._background.is_here() or self._hook_calls.is_here()
+        return is_hook or threading.current_thread() in (*self._crew.threads(), *self._threads)
 
     def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`, then stop gracefully. Call it from the main thread."""
