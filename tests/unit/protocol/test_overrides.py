@@ -141,7 +141,8 @@ def test_one_override_that_does_not_suit_keeps_no_other_from_counting(bench, cap
         bench.clock.advance(10)
         assert worker.refresh()
     assert (worker.settings.paused, worker.settings.concurrency, worker.settings.max_attempts) == (True, 7, 3)
-    (warning,) = [record.message for record in caplog.records if "not applied" in record.message]
+    said = [record.getMessage() for record in caplog.records]
+    (warning,) = [line for line in said if "not applied" in line]
     assert "orders/queue.json" in warning
     assert "max_attempts (collect needs" in warning
     assert "queue.configure(max_attempts=None)" in warning
