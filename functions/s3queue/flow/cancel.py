@@ -49,6 +49,7 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
 
         return cancel_in_partition(leases, path)
     record: Record | None = None
+    found: Record | None = None
     for _ in range(TRIES):
         before = queue.clock.monotonic()
         stored = queue.store.head(queue.keys.message(path))
@@ -63,6 +64,7 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
         if record is None and found and was_finished(path, stored.metadata, found):
             return found  # a late repetition of what has run: whoever claims it deletes it
         held, is_free = _lease(leases, path)
+        tried = _tried(held, found)
         if not is_free:
             lease = held.lease if held else None
             if record:
@@ -76,7 +78,7 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
                     "have been: its claim is of the same second, and names no ETag; try again when that is finished"
                 )
             # Without a lease of the own, as a zombie's completion: it counts if nothing is recorded yet.
-            record = _write(leases, path, stored, lease, lambda: False)
+            record = _write(leases, path, stored, tried, lambda: False)
             # Looked at once more: its worker may have given it back before it could know.
             continue
         if held and held.lease.retry_at == NEVER:
@@ -84,7 +86,7 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
                 f"{queue.name}/{path} is dead, and cannot be read: delete or replay its dead letter instead"
             )
         until = before + queue.settings.visibility_timeout.total_seconds()
-        if cancelled := _cancel_free(leases, path, stored, held, until):
+        if cancelled := _cancel_free(leases, path, stored, held, tried, until):
             return cancelled
     raise Unavailable(f"not cancelled: {queue.name}/{path} changes hands all the time; try again")
 
@@ -115,13 +117,21 @@ def _lease(leases: LeaseProtocol, path: str) -> tuple[StoredLease | None, bool]:
     return held, held is None or held.lease.state == "waiting"
 
 
+def _tried(held: StoredLease | None, found: Record | None) -> Lease | None:
+    """The lease, without attempts and lines if they are those of an outcome: equal bytes were PUT after it.  [P5]"""
+    if held is None or found is None or not held.lease.is_ended_by(found):
+        return held.lease if held else None
+    begun = replace(held.lease, attempt=0, failure=None, attempts=(), lines=None, postponed=0)
+    return replace(begun, is_cancelling=False)  # a canceller's counts itself
+
+
 def _cancel_free(
-    leases: LeaseProtocol, path: str, stored: ObjectInfo, held: StoredLease | None, until: float
+    leases: LeaseProtocol, path: str, stored: ObjectInfo, held: StoredLease | None, tried: Lease | None, until: float
 ) -> Record | None:
     """Take the message, record, delete; None if someone else was faster, or another message lies there by now."""
     queue = leases.queue
     try:
-        lease, written = leases.put_lease(path, _own(leases, stored, held), if_match=held.etag if held else None)
+        lease, written = leases.put_lease(path, _own(leases, stored, tried), if_match=held.etag if held else None)
     except Conflict:
         return None
     present = queue.store.head(queue.keys.message(path))
@@ -152,7 +162,7 @@ def _cancel_free(
     return replace(record, is_withdrawn=is_withdrawn)
 
 
-def _own(leases: LeaseProtocol, stored: ObjectInfo, held: StoredLease | None) -> Lease:
+def _own(leases: LeaseProtocol, stored: ObjectInfo, tried: Lease | None) -> Lease:
     """As a worker claims it, but for a while only, and marked: no handler runs."""
     fresh = Lease(
         state="processing",
@@ -164,16 +174,15 @@ def _own(leases: LeaseProtocol, stored: ObjectInfo, held: StoredLease | None) ->
         put_id=put_id_of(stored.metadata),
         is_cancelling=True,
     )
-    if held is None or held.lease.leased_etag not in ("", stored.etag):
+    if tried is None or tried.leased_etag not in ("", stored.etag):
         return fresh
-    before = held.lease
     return replace(
         fresh,
-        attempt=before.attempt + 1,
-        failure=before.failure,
-        attempts=before.attempts,
-        lines=before.lines,
-        postponed=before.postponed,
+        attempt=tried.attempt + 1,
+        failure=tried.failure,
+        attempts=tried.attempts,
+        lines=tried.lines,
+        postponed=tried.postponed,
     )
 
 

@@ -110,4 +110,10 @@ BUGS = (
         "is_withdrawn=is_cancelling and _is_there(leases, path, generation)",
         "is_withdrawn=is_cancelling",
     ),
+    Mutation(
+        "what is cancelled is charged with the attempts of equal bytes that had their outcome before",
+        "flow/cancel.py",
+        "    if held is None or found is None or not held.lease.is_ended_by(found):\n",
+        "    if held is None or found or not found:\n",
+    ),
 )

@@ -293,7 +293,7 @@ BUGS = (
     Mutation(
         "a canceller that crashes forgets how often its message was postponed",
         "flow/cancel.py",
-        "        postponed=before.postponed,\n",
+        "        postponed=tried.postponed,\n",
         "",
         test=f"{_CANCEL}test_a_canceller_that_crashes_does_not_forget_how_often_a_message_was_postponed",
     ),

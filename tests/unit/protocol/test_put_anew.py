@@ -330,6 +330,70 @@ def test_what_is_put_after_a_zombies_completion_runs_as_a_whole(bench: Workbench
     assert (lease.generation, lease.attempt, lease.lines) == (claim.message.generation, 1, None)
 
 
+def test_what_is_cancelled_after_a_zombies_completion_has_no_attempts_of_it(bench: Workbench) -> None:
+    """[P5] Nobody has started what was PUT since, and no line of it."""
+    queue = bench.queue(worker_id="zombie")
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+    bench.clock.advance(1)
+    zombie_that_completes(bench, queue, lambda: None)
+    bench.clock.advance(2)
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+    assert queue.read_lease("messages/day.ndjson").lease.attempts
+
+    record = bench.queue(worker_id="operator").cancel("messages/day.ndjson")
+
+    assert (record.outcome, record.attempt, record.attempts, record.lines) == ("cancelled", 0, (), None)
+    assert bench.keys("orders/messages/") + bench.keys("orders/leases/") == []
+
+
+def test_a_canceller_that_dies_after_a_zombies_completion_gives_no_attempts_back(bench: Workbench) -> None:
+    """[P5] What is given back for it is what it has found: a message that nobody has started."""
+    queue = bench.queue(worker_id="zombie")
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+    bench.clock.advance(1)
+    zombie_that_completes(bench, queue, lambda: None)
+    bench.clock.advance(2)
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+
+    def around(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "put" and key.startswith("orders/records/"):
+            raise Crash
+        return perform()
+
+    bench.around = around
+    with pytest.raises(Crash):
+        bench.queue(worker_id="operator").cancel("messages/day.ndjson")
+    bench.around = None
+    bench.clock.advance(60)
+    bench.sweeper(bench.queue()).sweep()
+
+    lease = queue.read_lease("messages/day.ndjson").lease
+    assert (lease.state, lease.attempt, lease.attempts, lease.lines) == ("waiting", 0, (), None)
+
+
+@pytest.mark.parametrize("by", ["worker", "another canceller"])
+def test_what_is_cancelled_under_the_lease_of_an_outcome_has_no_attempts_of_it(bench: Workbench, by: str) -> None:
+    """[P5] The lease of whoever died before its message was deleted is still there, and so are its attempts."""
+    queue = bench.queue(worker_id="dies")
+    bench.put("orders/messages/daily", b"1")
+    bench.clock.advance(1)
+    if by == "worker":
+        crash_before_the_delete(bench, queue, "messages/daily", lambda body: None)
+    else:
+        assert queue.claim("messages/daily", etag=bench.memory.head("orders/messages/daily").etag)
+        assert bench.queue(worker_id="operator").cancel("messages/daily").attempt == 1
+    bench.clock.advance(1)
+    bench.put("orders/messages/daily", b"1")
+    put_at = bench.memory.head("orders/messages/daily").modified_at
+
+    record = bench.queue(worker_id="operator").cancel("messages/daily")
+
+    assert (record.outcome, record.attempt, record.generation.put_at) == ("cancelled", 0, put_at)
+    bench.clock.advance(60)
+    bench.sweeper(bench.queue()).sweep()
+    assert bench.keys("orders/messages/") + bench.keys("orders/leases/") == []
+
+
 def test_what_is_put_before_a_zombies_completion_keeps_its_attempts(bench: Workbench) -> None:
     """[P5] Equal bytes are one message while it is at work, and whoever claims it says which of the two he has."""
     queue = bench.queue(max_attempts=2)
