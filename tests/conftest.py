@@ -34,6 +34,14 @@ hypothesis.settings.register_profile("s3queue", deadline=None, derandomize=True,
 hypothesis.settings.load_profile("s3queue")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _log_lines_as_pytest_has_them(request: pytest.FixtureRequest) -> None:
+    """PySpark's loggers give each handler that they get a JSON formatter of theirs, pytest's for every test as well."""
+    logs = request.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (logs.caplog_handler, logs.report_handler):
+        handler.setFormatter = lambda formatter: None
+
+
 @pytest.fixture(scope="session")
 def moto_endpoint() -> Iterator[str]:
     """moto's S3, one per test process."""
