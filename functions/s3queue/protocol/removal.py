@@ -13,7 +13,7 @@ from s3queue.documents.partition import PartitionLease, Waiting
 from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.errors import Conflict, CorruptState, Unavailable
 from s3queue.paths import partition_of, partition_path
-from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing, put_surely
+from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing, look_at, put_surely
 
 from .access import QueueAccess
 from .partition_status import read_partition
@@ -53,7 +53,7 @@ class Removal:
         A record that was renewed, and the letter of a message that was replayed and has died again, have the ETag that
         was listed: their date tells them apart. An operator may have thought about the question for long.
         """
-        found = self.queue.store.head(entry.key)
+        found = look_at(self.queue.store, entry.key)
         return found is not None and found.modified_at == entry.modified_at and self._delete(entry)
 
     def purge(self) -> int:

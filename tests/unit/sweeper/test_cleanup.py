@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from s3queue import Lock
+from s3queue.errors import AccessDenied
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.protocol.removal import Removal
 from s3queue.spark_runs.slots import as_run
@@ -43,6 +44,23 @@ def test_a_letter_that_came_back_since_it_was_listed_is_kept(bench):
     assert [entry.etag for entry in bench.memory.list("orders/dead/").objects] == [listed.etag]
     assert not removal.delete_expired(listed)
     assert bench.keys("orders/dead/")
+
+
+def test_what_nobody_may_describe_is_deleted_and_keeps_nothing_else_from_it(bench):
+    """A stranger's object under a key that only the stranger has (SSE-C): S3 answers its HEAD with 400."""
+    queue = bench.queue(record_retention=100)
+    queue.complete(queue.claim(queue.enqueue(b"x", name="x")))
+    bench.put("orders/records/messages/0", b"sealed")
+    bench.clock.advance(101)
+
+    def refuse(operation, key, perform):
+        if operation in ("get", "head") and key == "orders/records/messages/0":
+            raise AccessDenied(f"HEAD {key}: 400")
+        return perform()
+
+    bench.around = refuse
+    assert queue.cleanup() == 2
+    assert bench.keys() == []
 
 
 def test_a_run_is_kept_for_as_long_as_it_has_a_heartbeat(bench, jobs):
