@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from s3queue.errors import CorruptState, QueueError
 from s3queue.protocol.access import QueueAccess
@@ -34,8 +34,9 @@ class FlowStep:
     """The flows whose home is one queue. Keep the instance between sweeps."""
 
     queue: QueueAccess
-    #: Marker → when its flow is looked at again, by the age that it has then.
-    _next: dict[str, timedelta] = field(default_factory=dict)
+    #: Marker → when it was written, and when its flow is looked at again, by the age that it has then. Whoever starts
+    #: the flow again writes it anew, and it is as young as that.
+    _next: dict[str, tuple[datetime, timedelta]] = field(default_factory=dict)
 
     def take(self, kinds: set[str], report: Report, progress: Progress) -> None:
         if "flows" not in kinds or self.queue.flows is False:
@@ -55,10 +56,11 @@ class FlowStep:
 
     def _look(self, entry: ObjectInfo, age: timedelta, report: Report) -> None:
         first = self.queue.settings.rescue_after
-        if age < self._next.get(entry.key, first):
+        written_at, due = self._next.get(entry.key, (entry.modified_at, first))
+        if age < (due if written_at == entry.modified_at else first):
             return
         report.budget.check(LOOK_REQUESTS)
-        self._next[entry.key] = age + min(max(age / 4, first), LONGEST_PAUSE)
+        self._next[entry.key] = entry.modified_at, age + min(max(age / 4, first), LONGEST_PAUSE)
         # Not before: a queue without a flow imports nothing for it.
         from s3queue.documents.flow import is_id
         from s3queue.flow.flow_repair import repair

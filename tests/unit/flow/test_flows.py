@@ -562,6 +562,23 @@ def test_a_marker_that_is_written_anew_is_not_deleted_with_the_old_one(shop: Sho
     assert shop.bench.keys("thumbnails/flows/") == ["thumbnails/flows/order-17"]
 
 
+def test_a_flow_that_is_started_again_is_looked_at_as_a_new_one(shop: Shop) -> None:
+    """By a sweeper that lives on, and has looked at the old marker for hours."""
+    flow = shop.flow(id="order-17")
+    flow.add("thumbnails", {"n": 1})
+    flow.start()
+    sweeper = shop.bench.sweeper(shop.queues["thumbnails"])
+    for _ in range(20):
+        shop.bench.clock.advance(3600)
+        sweeper.sweep()
+    flow.start()
+    (key,) = shop.bench.keys("thumbnails/messages/")
+    shop.bench.memory.delete(key)
+    shop.bench.clock.advance(60)
+    sweeper.sweep()
+    assert flow.state().nodes[0].state == "dead", "someone deleted its message, and the sweeper has seen that"
+
+
 def test_another_flow_of_the_same_id_is_refused(shop: Shop) -> None:
     shop_flow = shop.flow(id="order-17")
     shop_flow.add("thumbnails", {"n": 1})
