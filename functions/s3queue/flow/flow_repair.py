@@ -56,13 +56,15 @@ def repair(queue: QueueAccess, flow_id: str) -> bool | None:
     if flow is None or flow.home != queue.name:
         return None
     found = look(queue, flow)
+    stage = found.stage
+    waiting = [node for node in flow.nodes(stage) if flow.done(node) not in found.done]
     if found.decision and found.is_over:
         if found.decision.decided == "cancelled" and not cancel_nodes(queue, flow, found):
+            # What nobody can describe cannot be cancelled; it dies, and the next look ends the flow.
+            _finish_dead_in_place(queue, flow, _present(queue, flow, waiting))
             return False
         end(queue, flow, found.decision)
         return True
-    stage = found.stage
-    waiting = [node for node in flow.nodes(stage) if flow.done(node) not in found.done]
     present = _present(queue, flow, waiting)
     unknown = [node for node in waiting if node not in present and not _finish_recorded(queue, flow, node)]
     _finish_dead_in_place(queue, flow, present)

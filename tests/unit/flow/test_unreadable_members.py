@@ -10,19 +10,20 @@ import pytest
 from s3queue import Flow, Queue
 from s3queue.errors import AccessDenied, Unreadable
 from s3queue.flow.flow_repair import LIES_FOR_LONG, repair
+from s3queue.flow.flow_states import Flows
 from support.workbench import Workbench
 
 BAD = "messages/flow-f-0000"
 HOUR = LIES_FOR_LONG.total_seconds()
 
 
-def lock(bench: Workbench, *operations: str) -> None:
-    """From now on, these operations on the first member are refused."""
+def lock(bench: Workbench, *operations: str, path: str = BAD) -> None:
+    """From now on, these operations on a member, the first one, are refused."""
     error = AccessDenied if "head" in operations else Unreadable
 
     def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
-        copied = operation == "copy" and key == f"orders/dead/{BAD}"
-        if operation in operations and (copied or key == f"orders/{BAD}"):
+        copied = operation == "copy" and key == f"orders/dead/{path}"
+        if operation in operations and (copied or key == f"orders/{path}"):
             raise error(f"{operation} {key}")
         return perform()
 
@@ -97,6 +98,31 @@ def test_the_sweeper_tells_the_flow_of_one_that_nobody_could_even_describe(
     sweeper.sweep()
     bench.around = None
     assert flow.state().state == state
+    assert bench.keys("orders/flows/") == []
+
+
+def test_a_cancelled_flow_within_another_ends_when_what_nobody_could_describe_is_dead(bench: Workbench) -> None:
+    """Nobody can cancel that, and the other flow waits for the end of this one."""
+    queue = bench.queue(max_attempts=1)
+    within = Flow(queue)
+    within.add("orders", {"n": 1})
+    within.then("orders", {"n": 2})
+    flow = Flow(queue, id="g")
+    flow.add(within)
+    flow.then("orders", {"n": 3})
+    flow.start()
+    bad = "messages/flow-g.0000-0000"
+    lock(bench, "get", "head", "copy", path=bad)
+    sweeper = bench.sweeper(queue)
+
+    assert Flows(bench.store, clock=bench.clock).cancel("g.0000").state == "cancelled"
+    assert queue.claim(bad) is None
+    for _ in range(4):
+        bench.clock.advance(HOUR)
+        sweeper.sweep()
+
+    bench.around = None
+    assert flow.state().state == "failed"
     assert bench.keys("orders/flows/") == []
 
 
