@@ -37,10 +37,13 @@ class FlowStep:
     #: Marker → when it was written, and when its flow is looked at again, by the age that it has then. Whoever starts
     #: the flow again writes it anew, and it is as young as that.
     _next: dict[str, tuple[datetime, timedelta]] = field(default_factory=dict)
+    #: Those that this pass over the markers has shown: of others, nothing more is remembered when it is at its end.
+    _seen: set[str] = field(default_factory=set)
 
     def take(self, kinds: set[str], report: Report, progress: Progress) -> None:
         if "flows" not in kinds or self.queue.flows is False:
             self._next.clear()
+            self._seen.clear()
             progress.flows = ""
             return
         with report.budget.step(SHARE):
@@ -49,8 +52,11 @@ class FlowStep:
                 for page in report.budget.pages(prefix, progress.flows or prefix):
                     for entry in page.objects:
                         self._look(entry, page.at - entry.modified_at, report)
+                        self._seen.add(entry.key)
                         progress.flows = entry.key
                 progress.flows = ""
+                self._next = {key: when for key, when in self._next.items() if key in self._seen}
+                self._seen.clear()
             except OutOfBudget:
                 report.complete = False
 

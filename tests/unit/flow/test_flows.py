@@ -579,6 +579,20 @@ def test_a_flow_that_is_started_again_is_looked_at_as_a_new_one(shop: Shop) -> N
     assert flow.state().nodes[0].state == "dead", "someone deleted its message, and the sweeper has seen that"
 
 
+def test_a_sweeper_forgets_flows_that_workers_have_ended(shop: Shop) -> None:
+    """A queue may never be without a flow, and the process lives for weeks."""
+    sweeper = shop.bench.sweeper(shop.queues["thumbnails"])
+    for _ in range(3):
+        shop.one_and_then()
+        shop.bench.clock.advance(70)
+        sweeper.sweep()
+        shop.run()
+    shop.one_and_then()
+    shop.bench.clock.advance(70)
+    sweeper.sweep()
+    assert sweeper._flow_step._next.keys() == {*shop.bench.keys("thumbnails/flows/")}
+
+
 def test_another_flow_of_the_same_id_is_refused(shop: Shop) -> None:
     shop_flow = shop.flow(id="order-17")
     shop_flow.add("thumbnails", {"n": 1})
