@@ -12,7 +12,7 @@ from s3queue.documents.flow_outcomes import Decision
 from s3queue.documents.record import Record
 from s3queue.documents.sends import Send
 from s3queue.encoding import dump
-from s3queue.errors import AccessDenied, InvalidRequest, NotSent
+from s3queue.errors import AccessDenied, CorruptState, InvalidRequest, NotSent
 from s3queue.store import listing
 
 from .access import QueueAccess
@@ -80,7 +80,7 @@ class Found:
 def look(queue: QueueAccess, flow: FlowDocument) -> Found:
     """
     Raises:
-        CorruptState: the last decision cannot be read.
+        CorruptState: the last decision cannot be read, or lets a step come that the flow does not have.
     """
     found = Found()
     keys = {entry.key for page in listing(queue.store, f"{FLOWS}{flow.flow_id}/") for entry in page.objects}
@@ -89,6 +89,8 @@ def look(queue: QueueAccess, flow: FlowDocument) -> Found:
         found.steps += 1
     if found.steps:
         found.decision = read_decision(queue, flow.flow_id, found.steps)
+    if found.steps > flow.last and not found.is_over:
+        raise CorruptState(f"{decision_key(flow.flow_id, found.steps)} continues with a step that the flow has not")
     stages = range(flow.last + 1)
     found.done = {flow.done(node) for stage in stages for node in flow.nodes(stage)} & keys
     return found

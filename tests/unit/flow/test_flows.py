@@ -21,7 +21,8 @@ from s3queue import (
     Reject,
     define,
 )
-from s3queue.documents.flow import MOST_MEMBERS, named_node, reference
+from s3queue.documents.flow import MOST_MEMBERS, decision_key, named_node, reference
+from s3queue.documents.flow_outcomes import Decision
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Record
 from s3queue.documents.sends import Send
@@ -591,6 +592,22 @@ def test_a_sweeper_forgets_flows_that_workers_have_ended(shop: Shop) -> None:
     shop.bench.clock.advance(70)
     sweeper.sweep()
     assert sweeper._flow_step._next.keys() == {*shop.bench.keys("thumbnails/flows/")}
+
+
+def test_a_decision_for_a_step_that_the_flow_has_not_keeps_no_sweep_from_its_end(shop: Shop) -> None:
+    """Whoever may write into `flows/` may write any decision; the leases of the queue come after its flows."""
+    flow = shop.one_and_then()
+    going_on = Decision(decided="continue", at=shop.bench.clock.now()).to_bytes()
+    for step in (1, 2):
+        shop.bench.put(decision_key(flow.id, step), going_on)
+    shop.bench.clock.advance(60)
+
+    report = shop.bench.sweeper(shop.queues["thumbnails"]).sweep()
+
+    assert list(report.corrupt) == [f"flows/{flow.id}"]
+    with pytest.raises(CorruptState, match="0002"):
+        flow.state()
+    assert [one.state for one in Flows(shop.bench.store, clock=shop.bench.clock).list()] == ["unknown"]
 
 
 def test_another_flow_of_the_same_id_is_refused(shop: Shop) -> None:
