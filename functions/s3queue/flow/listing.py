@@ -88,24 +88,32 @@ def list_messages(queue: QueueAccess, state: ListedState, *, limit: int, after: 
     root = queue.keys.prefix(kind) if kind else queue.keys.root
     # Messages and their documents have the same order, so one cursor is enough for every state.
     folder = root if kind else queue.keys.prefix("delayed" if state == "delayed" else "messages")
-    start = start_of(queue, kind, prefix) if prefix else folder
-    if not start.startswith(folder):
+    starts = starts_of(queue, kind, prefix) if prefix else [folder]
+    if not starts[0].startswith(folder):
         raise InvalidRequest(f"the prefix {prefix!r} is not one of {state} messages; theirs begin with {folder}")
     rows: list[ListedMessage] = []
-    cursor: str | None = root + after if after else ""
+    cursor = root + after if after else ""
     for _ in range(MOST_PAGES):
-        assert cursor is not None
-        page = queue.store.list(start, after=cursor, limit=limit)
+        page = queue.store.list(starts[0], after=cursor, limit=limit)
         for key, found in read(queue, state, page):
             # One object of a partition has many messages, and is never cut.
             rows += [row for row in found if row.path.startswith(prefix)]
             if len(rows) >= limit:
-                is_last = page.next_after is None and key == page.objects[-1].key
+                is_last = len(starts) == 1 and page.next_after is None and key == page.objects[-1].key
                 return MessagePage(tuple(rows), None if is_last else key.removeprefix(root))
-        cursor = page.next_after
-        if cursor is None:
-            break
-    return MessagePage(tuple(rows), cursor.removeprefix(root) if cursor else None)
+        if page.next_after is None:
+            del starts[0]
+            if not starts:
+                return MessagePage(tuple(rows), None)
+        cursor = page.next_after or max(cursor, starts[0][:-1])
+    return MessagePage(tuple(rows), cursor.removeprefix(root))
+
+
+def starts_of(queue: QueueAccess, kind: str, prefix: str) -> list[str]:
+    """As `start_of`; a name may begin as the folder of a partition does, and its documents are elsewhere."""
+    start = start_of(queue, kind, prefix)
+    is_name = kind in ("leases", "records") and prefix.startswith(_IN_PARTITIONS) and not partition_of(prefix)
+    return [start, queue.keys.prefix(kind) + prefix] if is_name else [start]
 
 
 def start_of(queue: QueueAccess, kind: str, prefix: str) -> str:

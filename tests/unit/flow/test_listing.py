@@ -96,6 +96,7 @@ def test_a_prefix_narrows_it_down(bench):
 def test_a_prefix_finds_what_is_in_partitions_too(bench, state):
     queue = bench.queue(max_attempts=2)
     paths = [queue.enqueue({}, group="customer-42"), queue.enqueue({}, group="other"), queue.enqueue({}, name="a-1")]
+    paths.append(queue.enqueue({}, name="@customers"))
 
     def handle(message):
         if state == "waiting":
@@ -109,8 +110,24 @@ def test_a_prefix_finds_what_is_in_partitions_too(bench, state):
     for prefix in ("", "mess", "messages/"):
         assert found(prefix) == sorted(paths)
     for prefix in ("messages/@", "messages/@customer", "messages/@customer-42/", paths[0]):
-        assert found(prefix) == [path for path in paths[:2] if path.startswith(prefix)], prefix
-    assert found("messages/a-") == paths[2:]
+        assert found(prefix) == sorted(path for path in paths if path.startswith(prefix)), prefix
+    assert found("messages/a-") == paths[2:3]
+
+
+def test_pages_behind_the_beginning_of_a_partitions_name_show_every_message_once(bench):
+    """Of partitions first, then of names that begin so."""
+    queue = bench.queue()
+    paths = {queue.enqueue({}, group=f"a{number}") for number in range(3)}
+    paths |= {queue.enqueue({}, name=f"@a{number}") for number in range(3)}
+    Worker(queue, lambda message: None).run_until_empty()
+    for limit in (1, 2, 3, 10):
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = queue.list("completed", prefix="messages/@a", limit=limit, after=after)
+            found += [row.path for row in page.messages]
+            after = page.next_after
+        assert sorted(found) == sorted(paths), limit
 
 
 def test_a_lease_that_cannot_be_read_is_shown_as_that(bench):
