@@ -248,7 +248,7 @@ class ScheduleFiring:
                 # Whether it ran cannot be known any more: at most once.
                 _log.warning("instant of a schedule left out, too old: %s/%s", self.queue.name, path)
             # The message first: it is deleted only once its record is there.
-            elif not store.head(self.queue.keys.message(path)) and not store.head(self.queue.keys.record(path)):
+            elif not look_at(store, self.queue.keys.message(path)) and not look_at(store, self.queue.keys.record(path)):
                 self._put(store, schedule, path)
                 placed += 1
         self._placed(store, schedule.name, known, now)

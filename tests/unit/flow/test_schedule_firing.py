@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from s3queue import Unavailable, define
+from s3queue.errors import AccessDenied
 from s3queue.flow.schedule_firing import LEAD, MOST_MISSED
 from s3queue.paths import due_of, runs_once
 from s3queue.stores.memory import MemoryStore
@@ -55,6 +56,34 @@ class Sweeps:
         for _ in range(minutes):
             self.once()
             self.bench.clock.advance(60)
+
+
+def test_a_message_that_nobody_may_describe_does_not_end_a_schedule(bench, queue):
+    """Its sweeper died right after the PUT, and its HEAD is refused: a foreign key."""
+    queue.every("20 10 * * *", name="report")
+    path = "orders/delayed/20261116T102000Z/scheduled-report"
+
+    def dies(operation, key, perform):
+        found = perform()
+        if key == path:
+            raise KeyboardInterrupt
+        return found
+
+    def refuse(operation, key, perform):
+        if operation in ("get", "head", "copy") and key == path:
+            raise AccessDenied(f"HEAD {key}: 400")
+        return perform()
+
+    bench.sweeper(queue).sweep()
+    bench.clock.advance(200)
+    bench.around = dies
+    with pytest.raises(KeyboardInterrupt):
+        bench.sweeper(queue).sweep()
+    bench.around = refuse
+    bench.clock.advance(timedelta(days=1))
+
+    assert bench.sweeper(queue).sweep().scheduled == 1
+    assert len(delayed(bench)) == 2
 
 
 def test_a_message_is_put_before_it_is_due_and_says_what_it_is(bench, queue):
