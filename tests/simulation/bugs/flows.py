@@ -23,6 +23,28 @@ BUGS = (
         test="tests/unit/flow/test_flows.py::test_a_marker_that_is_written_anew_is_not_deleted_with_the_old_one",
     ),
     Mutation(
+        "a flow that is started again is left alone until its marker is as old as the former one",
+        "sweeper/flow_step.py",
+        "        if age < (due if written_at == entry.modified_at else first):\n",
+        "        if age < due and written_at:\n",
+        test="tests/unit/flow/test_flows.py::test_a_flow_that_is_started_again_is_looked_at_as_a_new_one",
+    ),
+    Mutation(
+        "a cancelled flow whose message nobody can describe never ends",
+        "flow/flow_repair.py",
+        "            _finish_dead_in_place(queue, flow, _present(queue, flow, waiting))\n",
+        "",
+        test=f"{_UNREADABLE}test_a_cancelled_flow_within_another_ends_when_what_nobody_could_describe_is_dead",
+    ),
+    Mutation(
+        "a forged decision for a step that the flow has not ends the sweep",
+        "protocol/flow_storing.py",
+        "    if found.steps > flow.last and not found.is_over:\n",
+        "    if found.steps > flow.last + 1 and not found.is_over:\n",
+        test="tests/unit/flow/test_flows.py"
+        "::test_a_decision_for_a_step_that_the_flow_has_not_keeps_no_sweep_from_its_end",
+    ),
+    Mutation(
         "a member goes before its flow knows its outcome",
         "protocol/access.py",
         "        if record.is_member and self.flows is not False:\n",

@@ -234,6 +234,13 @@ BUGS = (
         test=f"{_FIRING}test_a_paused_schedule_stays_paused_if_the_code_that_defines_it_is_rolled_back_and_comes_again",
     ),
     Mutation(
+        "a schedule ends with a message that nobody may describe",
+        "flow/schedule_firing.py",
+        "not look_at(store, self.queue.keys.message(path))",
+        "not store.head(self.queue.keys.message(path))",
+        test=f"{_FIRING}test_a_message_that_nobody_may_describe_does_not_end_a_schedule",
+    ),
+    Mutation(
         "every sweep begins with the same schedule",
         "flow/schedule_firing.py",
         "key=lambda name: (name < begin, name)",
