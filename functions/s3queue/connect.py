@@ -65,7 +65,7 @@ def open_store(
         from .printable import heed_log_level
 
         heed_log_level(os.environ)
-    parts = urlsplit(url)
+    parts = split_url(url)
     name = parts.path.strip("/")
     if parts.scheme == "memory" and (parts.netloc or name):
         return _memory(parts.netloc), name or parts.netloc
@@ -82,6 +82,31 @@ def open_store(
     )
 
 
+def split_url(url: str) -> SplitResult:
+    """Raises InvalidRequest, which repeats no credentials, if it is no URL, or has them where none are looked for."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text may repeat what it could not read
+        raise InvalidRequest(f"{without_secret(url)!r} is not a URL: check its brackets and its host") from None
+    if "@" in parts.path:
+        raise InvalidRequest(f"{without_secret(url)!r} has an @ in its path: {_with_keys(parts.scheme)}")
+    return parts
+
+
+def split_bucket(url: str) -> tuple[str, str]:
+    """The URL of the bucket alone, with the credentials that it has, and the name of the queue, empty if it names none.
+
+    Raises:
+        InvalidRequest: it cannot be read as a URL.
+    """
+    parts = split_url(url)
+    bucket, name = parts.netloc, parts.path.strip("/")
+    if "@" in bucket:
+        first, _, name = name.partition("/")
+        bucket = f"{bucket}/{first}"
+    return f"{parts.scheme}://{bucket}", name
+
+
 def without_secret(url: str) -> str:
     """The URL as it may be shown: what stands before its last `@` is left out.
 
@@ -91,9 +116,13 @@ def without_secret(url: str) -> str:
     return f"{scheme}{mark}***@{rest.rpartition('@')[2]}" if "@" in rest else url
 
 
+def _with_keys(scheme: str) -> str:
+    return f"write {scheme}://key:secret@host:port/bucket/queue, with %2F, %3A and %40 for /, : and @"
+
+
 def _keys_and_address(parts: SplitResult, bucket: str) -> tuple[tuple[str, str], str]:
     """Raises InvalidRequest, which does not repeat the credentials."""
-    wanted = "write s3://key:secret@host:port/bucket/queue, with %2F, %3A and %40 in key and secret"
+    wanted = _with_keys(parts.scheme)
     try:
         key, secret, host, port = parts.username, parts.password, parts.hostname, parts.port
     except ValueError:

@@ -190,6 +190,8 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(cli, arguments):
         ("file:///tmp/queue", "is a folder, and a queue needs an S3 bucket"),
         ("s3://key:hidden@127.0.0.1:9000/bucket", "takes no credentials in a URL"),
         ("bucket", "is not s3://bucket"),
+        ("s3://[my-bucket]/orders", "is not a URL"),
+        ("s3://key:my/hidden@host/bucket", "has an @ in its path"),
     ],
 )
 def test_a_url_that_is_none_says_what_to_write(cli, url, said):

@@ -123,7 +123,8 @@ def test_an_address_names_a_bucket_and_how_to_reach_it():
         ("s3queue://key:secret@minio:9000", "names no bucket"),
         ("s3queue://jobs?regoin=x", "unknown option 'regoin'; known are region, endpoint_url, store"),
         ("s3queue://jobs/a/b", "too many parts"),
-        ("s3queue://key:my/secret@minio:9000/jobs", "too many parts"),
+        ("s3queue://key:my/secret@minio:9000/jobs", "has an @ in its path"),
+        ("s3queue://key:my/secret@minio:9000", "has an @ in its path"),
         ("s3queue://jobs/Results", "queue name 'Results' is not valid"),
     ],
 )

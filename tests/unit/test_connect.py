@@ -48,6 +48,10 @@ def test_a_worker_id_that_no_heartbeat_can_have_is_refused(worker_id):
         "s3://s3cret@host/bucket/queue",
         "http://key:s3cret@host/bucket/queue",
         "s3://key:s3cret@host/bucket/Not A Queue",
+        "s3://key:my/s3cret@host/bucket/queue",
+        "s3://key:s3cret@host[/bucket/queue",
+        "s3://key:s3cret@ho\u2100st/bucket/queue",
+        "s3://[my-bucket]/queue",
     ],
 )
 def test_an_error_about_a_url_does_not_repeat_its_credentials(url):

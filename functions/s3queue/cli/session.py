@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import typer
 
-from s3queue.connect import open_store
+from s3queue.connect import open_store, split_url
 from s3queue.errors import AccessDenied, InvalidRequest, NotFound, QueueNotFound, Unavailable
 from s3queue.keys import similar_names
 from s3queue.queue import Queue
@@ -38,25 +37,25 @@ class Session(Output):
     @property
     def bucket_url(self) -> str:
         """Without the queue: `s3://bucket`."""
-        parts = urlsplit(self._given_url())
+        parts = split_url(self._given_url())
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def bucket(self) -> str:
-        return urlsplit(self._given_url()).netloc
+        return split_url(self._given_url()).netloc
 
     @property
     def is_s3(self) -> bool:
-        return urlsplit(self._given_url()).scheme == "s3"
+        return split_url(self._given_url()).scheme == "s3"
 
     @property
     def named(self) -> str:
         """The queue that the URL names; empty if it names none."""
-        return urlsplit(self.url or os.environ.get("S3QUEUE_URL", "")).path.strip("/")
+        return split_url(self.url or os.environ.get("S3QUEUE_URL", "")).path.strip("/")
 
     def _given_url(self) -> str:
         url = self.url or os.environ.get("S3QUEUE_URL", "")
-        parts = urlsplit(url)
+        parts = split_url(url)
         if not url:
             raise InvalidRequest(f"no bucket was given; {_WHERE}")
         if "@" in parts.netloc:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from s3queue.connect import connect
+from s3queue.connect import connect, split_bucket, without_secret
 from s3queue.errors import InvalidRequest
 from s3queue.queue import Queue
 
@@ -25,11 +24,12 @@ def connected(definition: Definition, url: str | None, **options: Any) -> Queue:
 
 
 def _connect(definition: Definition, url: str, **options: Any) -> Queue:
-    parts = urlsplit(url)
-    named = parts.path.strip("/")
+    bucket, named = split_bucket(url)
     if named and named != definition.name:
-        raise InvalidRequest(f"{url!r} names the queue {named!r}, but the definition is of {definition.name!r}")
-    queue = connect(f"{parts.scheme}://{parts.netloc}/{definition.name}", settings=definition.settings, **options)
+        raise InvalidRequest(
+            f"{without_secret(url)!r} names the queue {named!r}, but the definition is of {definition.name!r}"
+        )
+    queue = connect(f"{bucket}/{definition.name}", settings=definition.settings, **options)
     queue.check_body = definition.check
     return queue
 
@@ -37,8 +37,7 @@ def _connect(definition: Definition, url: str, **options: Any) -> Queue:
 def _from_environment(definition: Definition) -> str:
     """The bucket alone: the queue that `S3QUEUE_URL` may name is the command's default, not this definition's."""
     if url := os.environ.get("S3QUEUE_URL"):
-        parts = urlsplit(url)
-        return f"{parts.scheme}://{parts.netloc}"
+        return split_bucket(url)[0]
     if bucket := os.environ.get("S3QUEUE_BUCKET"):
         return f"s3://{bucket}"
     raise InvalidRequest(

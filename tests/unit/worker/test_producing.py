@@ -130,6 +130,19 @@ def test_another_queue_and_no_bucket_are_refused(url, monkeypatch):
         define("orders").enqueue({})
 
 
+@pytest.mark.parametrize("url", ["s3://key:s3cret@localhost:9000/jobs", "s3://key:s3cret@localhost:9000/jobs/orders"])
+def test_a_url_may_name_host_and_credentials_before_the_bucket(monkeypatch, url):
+    monkeypatch.setenv("S3QUEUE_URL", url)
+    for queue in (define("orders").connect(), define("orders").connect(url, region="us-east-1")):
+        assert (queue.store.url, queue.name) == ("s3://jobs", "orders")
+
+
+def test_an_error_about_a_definitions_url_does_not_repeat_its_credentials():
+    with pytest.raises(InvalidRequest, match="names the queue 'emails'") as refused:
+        define("orders").connect("s3://key:s3cret@localhost:9000/jobs/emails")
+    assert "s3cret" not in str(refused.value)
+
+
 def test_a_function_sends_to_its_own_bucket(monkeypatch):
     monkeypatch.delenv("S3QUEUE_URL", raising=False)
     monkeypatch.setenv("S3QUEUE_BUCKET", "jobs")

@@ -6,9 +6,9 @@ import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
-from s3queue.connect import open_store, without_secret
+from s3queue.connect import open_store, split_url, without_secret
 from s3queue.errors import InvalidRequest
 from s3queue.keys import check_queue
 from s3queue.store import ObjectStore
@@ -49,7 +49,7 @@ class Address:
         Raises:
             InvalidRequest, InvalidName: it names no bucket, or has an option that is not known.
         """
-        parts = urlsplit(url)
+        parts = split_url(url)
         shown = without_secret(url)
         if parts.scheme != SCHEME or not parts.netloc:
             raise InvalidRequest(f"{shown!r} names no bucket: {_WANTED}")
