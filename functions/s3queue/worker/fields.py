@@ -81,7 +81,7 @@ def _reader(kind: Any) -> Reader:
         others = [argument for argument in arguments if argument is not type(None)]
         # Of several kinds, nothing says which one was meant.
         return partial(_as_optional, _reader(others[0])) if len(others) == 1 < len(arguments) else _as_found
-    if origin in (Sequence, MutableSequence):
+    if origin in (Sequence, MutableSequence) and arguments:
         items = partial(_as_items, list, _reader(arguments[0]))
         # A text is a sequence of texts.
         return partial(_as_text_or, items) if origin is Sequence and arguments[0] is str else items

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 from dataclasses import InitVar, dataclass
 from datetime import date, timedelta
@@ -128,3 +129,13 @@ def test_a_sequence_a_mapping_and_an_enumeration_of_what_json_does_not_know_are_
     for wrong in ({"ids": "text"}, {"ids": [7]}, {"prices": []}, {"pauses": [31.0]}):
         with pytest.raises(TypeError, match=rf"Abstract\.{next(iter(wrong))}"):
             as_dataclass(Abstract, json.loads(encode_payload(sent)) | wrong)
+
+
+@dataclass
+class Bare:
+    items: typing.Sequence
+    rows: typing.MutableSequence | None = None
+
+
+def test_a_sequence_that_names_no_items_is_what_json_has():
+    assert as_dataclass(Bare, {"items": [1, "a"], "rows": [2.5]}) == Bare([1, "a"], [2.5])
