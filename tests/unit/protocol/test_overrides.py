@@ -205,6 +205,8 @@ def test_only_durations_have_the_suffix_of_durations(queue, suffixed):
             {"handler_timeout": 60, "visibility_timeout": 90},
             "no room in the 0:01:00 of the deployed.* 0:00:55",
         ),
+        # The engine of a queue is a matter of its deployment: its function stays, and runs handlers.
+        ({"handler_timeout": 60, "engine": "pull"}, "must be shorter than visibility_timeout"),
     ],
 )
 def test_a_change_that_a_deployed_function_cannot_keep_is_refused_as_at_its_deployment(bench, change, says):
@@ -228,6 +230,16 @@ def test_a_pull_worker_can_keep_what_no_function_could(bench):
     other = bench.queue(worker_id="a pull worker beside a function")
     other.refresh()
     assert other.settings.handler_timeout == timedelta(hours=1)
+
+
+def test_a_function_keeps_to_its_limits_whatever_engine_queue_json_names(bench):
+    bench.store.put("orders/queue.json", b'{"engine": "pull", "handler_timeout_seconds": 3600, "concurrency": 9}')
+    queue = bench.queue()
+    queue.serve_function()
+
+    queue.refresh()
+    assert queue.settings.handler_timeout < queue.settings.visibility_timeout
+    assert queue.settings.concurrency == 9
 
 
 def test_what_a_function_cannot_keep_hinders_no_pause(bench):
