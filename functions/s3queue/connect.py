@@ -84,6 +84,8 @@ def open_store(
 
 def split_url(url: str) -> SplitResult:
     """Raises InvalidRequest, which repeats no credentials, if it is no URL, or has them where none are looked for."""
+    if not isinstance(url, str):  # such as what `os.environ.get` does not find
+        raise InvalidRequest(f"a queue's URL must be text, not {type(url).__name__}")
     try:
         parts = urlsplit(url)
     except ValueError:  # its text may repeat what it could not read

@@ -51,19 +51,26 @@ class Rate:
         return self.window + self.grain + self.usable + self.unit
 
 
-@lru_cache(maxsize=64)
 def parse_rate(text: str) -> Rate:
     """The rate that `"100/min"` means.
 
     Raises:
         InvalidRequest: it is none; the text says what is allowed.
     """
-    match = _RATE.fullmatch(text) if isinstance(text, str) else None
-    if not match or not 1 <= int(match[1]) <= MOST_CALLS:
+    found = _rate(text) if isinstance(text, str) else None
+    if found is None:
         raise InvalidRequest(
             f"rate must be a number from 1 to {MOST_CALLS} and a window of s, min or hour, such as '100/min', "
             f"not {text!r}"
         )
+    return found
+
+
+@lru_cache(maxsize=64)
+def _rate(text: str) -> Rate | None:
+    match = _RATE.fullmatch(text)
+    if not match or not 1 <= int(match[1]) <= MOST_CALLS:
+        return None
     return Rate(int(match[1]), WINDOWS[match[2]])
 
 

@@ -276,7 +276,7 @@ class QueueSettings:
                 raise InvalidRequest(f"unknown setting {option!r}; the settings are {', '.join(sorted(known))}")
             try:
                 changes[name] = _coerce(name, value, known[name])
-            except (TypeError, ValueError, OverflowError) as error:
+            except NONSENSE as error:
                 raise InvalidRequest(f"setting {option!r} cannot be {value!r}: {error}") from None
         return replace(self, **changes)
 

@@ -21,7 +21,9 @@ def test_connect_opens_a_queue_by_its_url():
     assert queue.settings.max_attempts == 5
 
 
-@pytest.mark.parametrize("url", ["s3://", "s3://bucket", "s3://bucket/", "http://bucket/queue", "bucket/queue", ""])
+@pytest.mark.parametrize(
+    "url", ["s3://", "s3://bucket", "s3://bucket/", "http://bucket/queue", "bucket/queue", "", None, b"s3://b/q"]
+)
 def test_a_url_that_names_no_queue_is_refused(url):
     with pytest.raises(InvalidRequest):
         connect(url)

@@ -240,3 +240,11 @@ def test_a_run_knows_the_memory_that_it_was_started_with():
     memory = RunMemory(executor_heap=4000, executor_python=5000)
     assert RunMemory.of_session(memory.spark_settings().get) == memory
     assert RunMemory.of_session({"spark.executor.memory": "8g"}.get) == RunMemory()
+
+
+@pytest.mark.parametrize(
+    "option", [{"rate": ["5/s"]}, {"rate": {}}, {"breaker": "[" * 100_000}], ids=["a list", "an object", "nested"]
+)
+def test_a_value_of_a_wrong_type_is_refused_by_name(option):
+    with pytest.raises(InvalidRequest, match=next(iter(option))):
+        QueueSettings.of(**option)
