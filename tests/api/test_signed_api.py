@@ -237,8 +237,14 @@ def test_nobody_there_is_said_at_the_start() -> None:
     "url", ["http://example.com/", "ftp://127.0.0.1", "api", "https://user:word@example.com/", "https://a.b/?x=1"]
 )
 def test_an_address_that_would_give_something_away_is_refused(url: str) -> None:
-    with pytest.raises(InvalidRequest, match="Url and ReaderUrl"):
+    with pytest.raises(InvalidRequest, match="Url and ReaderUrl") as refused:
         SignedApi(url, session=session(), region=REGION)
+    assert "word" not in str(refused.value)
+
+
+def test_an_address_with_stray_brackets_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="is not a URL"):
+        SignedApi("https://[my-api].example.com", session=session(), region=REGION)
 
 
 def test_without_credentials_it_says_how_to_get_them() -> None:

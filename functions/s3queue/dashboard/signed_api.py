@@ -21,6 +21,7 @@ from botocore.httpsession import URLLib3Session
 from botocore.session import Session
 from botocore.utils import get_environ_proxies
 
+from s3queue.connect import split_url, without_secret
 from s3queue.errors import AccessDenied, InvalidRequest, QueueError, Unavailable
 from s3queue.settings import aws_region
 
@@ -160,10 +161,12 @@ class SignedApi(Resolver):
 
 def _checked(url: str) -> str:
     """Without the slash at the end."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
     if not is_safe or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise InvalidRequest(f"{url!r} is not an API's address; the stack's outputs Url and ReaderUrl are: https://…")
+        raise InvalidRequest(
+            f"{without_secret(url)!r} is not an API's address; the stack's outputs Url and ReaderUrl are: https://…"
+        )
     return url.rstrip("/")
 
 
