@@ -101,11 +101,17 @@ def test_a_sweep_finds_the_definition_in_the_project_s_queues(cli):
     assert cli("sweep", "emails", "--json").json["complete"] is True
 
 
-def test_a_sweep_by_hand_leaves_reminders_to_pull_workers(cli):
+@pytest.mark.parametrize("pause", [None, "paused=no"])
+def test_a_sweep_by_hand_leaves_reminders_to_pull_workers(cli, pause):
+    if pause:  # as `resume` writes it if the definition says that the queue is paused
+        cli("create", "orders", pause)
+    from s3queue.clock import SystemClock
+
     queue = cli.queue()
     queue.enqueue(b"x")
     (claim,) = queue.claim_next()
     queue.fail(claim, ValueError("again"), retry_after=0)
+    SystemClock().sleep(1.5)  # the reminder is due
     cli("sweep", "orders", "--defaults")
     assert len(cli.stored_keys("orders/retries/")) == 1
 

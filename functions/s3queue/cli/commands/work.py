@@ -7,7 +7,6 @@ import logging
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -274,9 +273,9 @@ def sweep(
     is_told = "max_attempts" in named.overrides() or named.defined != QueueSettings()
     settings = _settings(named, is_told, definition, defaults)
     known = function or worker_function(session, named.name)
+    swept = session.queue(queue, settings=settings)
     # Without a worker function nothing is handed over: pull workers find due messages by the reminders.
-    swept = session.queue(queue, settings=settings if known else replace(settings, paused=True))
-    dispatch = dispatcher(session, known) if known else (lambda paths: None)
+    dispatch = dispatcher(session, known) if known else None
     schedules = definition.schedules if definition else None
     sweeper = Sweeper(queue=swept, dispatch=dispatch, schedules=schedules, counts_hour=True)
     report = sweeper.sweep(seconds=300.0, requests=100_000)
