@@ -17,7 +17,7 @@ from s3queue.settings import QueueSettings
 from .hooks import complete_hook, error_hook
 from .loop import loop
 from .parsing import described, parser
-from .signatures import accepts, code_of, first_annotation, parameters
+from .signatures import accepts, code_of, first_annotation, takes_two
 
 if typing.TYPE_CHECKING:
     from s3queue.documents.schedule import Missed, Schedule
@@ -83,8 +83,7 @@ class Definition:
                 f"the handler of {self.name!r} must take one or two parameters, by position: the message and, if "
                 f"needed, the context; not {_name(function)}"
             )
-        # `*args` alone may stand for one parameter of a function behind it.
-        self._wants_context = len(parameters(function)) > 1 and accepts(function, 2)
+        self._wants_context = takes_two(function)
         try:
             annotation = first_annotation(function)
         except Exception as error:

@@ -5,19 +5,40 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any, get_type_hints
 
 
 def accepts(function: Callable[..., Any], count: int) -> bool:
     """Whether it can be called with so many arguments by position."""
     try:
-        inspect.signature(function).bind(*range(count))
+        _taken(function).bind(*range(count))
     except TypeError:
         return False
     except ValueError:
         return count == 1  # a built-in that does not say what it takes
     return True
+
+
+def takes_two(function: Callable[..., Any]) -> bool:
+    """Whether it is to be called with two arguments. `*args` alone may stand for one parameter of a function behind."""
+    try:
+        return len(_taken(function).parameters) > 1 and accepts(function, 2)
+    except ValueError:
+        return False
+
+
+def _taken(function: Callable[..., Any]) -> inspect.Signature:
+    """What a call may have: of a decorator, its own parameters, and not those of the function behind it, which it may
+    call with others; unless it passes on whatever comes.
+    """
+    own = inspect.signature(function, follow_wrapped=False)
+    if all(one.kind is not inspect.Parameter.VAR_POSITIONAL for one in own.parameters.values()):
+        return own
+    inner = getattr(function, "__wrapped__", None)
+    if inner is None:
+        return inspect.signature(function)
+    return _taken(MethodType(inner, function.__self__) if inspect.ismethod(function) else inner)
 
 
 def code_of(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -344,10 +344,41 @@ def decorated(function: Any) -> Any:
     return wrapper
 
 
+def with_its_database(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(message: Any) -> Any:
+        return function(message, "db")
+
+    return wrapper
+
+
+def without_context(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(message: Any, context: Context) -> Any:
+        return [*function(message), context]
+
+    return wrapper
+
+
+class DecoratedShop:
+    @decorated
+    def method(self, person: Person) -> list[Any]:
+        return [person]
+
+    @decorated
+    def __call__(self, person: Person, context: Context) -> list[Any]:
+        return [person, context]
+
+
 @pytest.mark.parametrize(
     ("handler", "takes"),
     [
         (Shop(), [Person]),
+        (DecoratedShop(), [Person, Context]),
+        (DecoratedShop().method, [Person]),
+        (with_its_database(with_database), [Person, str]),
+        (decorated(with_its_database(with_database)), [Person, str]),
+        (without_context(with_rest), [Person, Context]),
         (Shop().method, [Person, Context]),
         (AsyncShop(), [Person, Context]),
         (functools.partial(with_database, db="db"), [Person, str]),
