@@ -41,6 +41,8 @@ SLOWEST = 5
 LOW = 8
 #: Paths that the sweep may put into the inbox, per thread; the rest stays where it is, and is found again.
 INBOX = 100
+#: Threads of one worker, at most: the system refuses some when there are too many, and a worker lacks none of its own.
+MOST_THREADS = 1000
 
 
 def check_pace(concurrency: int | None, poll_interval: float | timedelta) -> float:
@@ -54,6 +56,10 @@ def check_pace(concurrency: int | None, poll_interval: float | timedelta) -> flo
             raise InvalidRequest(f"concurrency must be a whole number or None, not {concurrency!r}")
         if concurrency < 1:
             raise InvalidRequest(f"concurrency must be at least 1, not {concurrency}")
+        if concurrency > MOST_THREADS:
+            raise InvalidRequest(
+                f"concurrency must be at most {MOST_THREADS} in one worker, not {concurrency}; start more processes"
+            )
     return as_positive_duration(poll_interval, "poll_interval").total_seconds()
 
 
@@ -134,7 +140,8 @@ class Worker:
 
     @property
     def _concurrency(self) -> int:
-        return self.queue.settings.concurrency if self._own_concurrency is None else self._own_concurrency
+        # A queue's concurrency may be its function's, too, which can be larger.
+        return self._own_concurrency or min(self.queue.settings.concurrency, MOST_THREADS)
 
     @property
     def is_running(self) -> bool:

@@ -76,6 +76,11 @@ def test_a_worker_starts_with_what_queue_json_says(bench):
         assert worker.stop(PATIENCE)
 
 
+def test_a_worker_takes_no_more_threads_than_a_process_can_have(bench):
+    # The function of a queue may run more at one time.
+    assert Worker(bench.queue(concurrency=5000), lambda body: None)._concurrency == 1000
+
+
 def test_a_definition_brings_its_settings_along(bench):
     definition = define("orders", visibility_timeout=77, concurrency=2)
     definition.handler(lambda body: None)
@@ -102,6 +107,7 @@ def test_a_queues_own_settings_win_over_the_definitions(bench):
     [
         ({"concurrency": 0}, "concurrency must be at least 1, not 0"),
         ({"concurrency": -1}, "concurrency must be at least 1, not -1"),
+        ({"concurrency": 1001}, "concurrency must be at most 1000 in one worker, not 1001; start more processes"),
         ({"concurrency": "2"}, "concurrency must be a whole number or None, not '2'"),
         ({"concurrency": 2.5}, "concurrency must be a whole number or None, not 2.5"),
         ({"concurrency": True}, "concurrency must be a whole number or None, not True"),
