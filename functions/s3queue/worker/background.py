@@ -43,8 +43,8 @@ class Background:
         self._threads = ThreadPoolExecutor(MOST, f"{queue.worker_id}-ending")
         self._under_way = 0
         self._mutex = threading.Lock()
-        #: Set in the threads of this pool.
-        self._here = threading.local()
+        #: The threads that have been started.
+        self._started: set[threading.Thread] = set()
 
     def resize(self, concurrency: int) -> None:
         """As many threads as those that run handlers keep busy."""
@@ -67,16 +67,16 @@ class Background:
         self._end(claim, step)
         return False
 
-    def is_here(self) -> bool:
-        """Whether the calling thread is one of these: a hook is told there of what its outcome was."""
-        return getattr(self._here, "is_ending", False)
+    def has(self, thread: threading.Thread) -> bool:
+        """Whether the thread is one of these: they tell the hooks of outcomes."""
+        return thread in self._started
 
     def end(self) -> None:
         """Wait for the steps that are running."""
         self._threads.shutdown()
 
     def _end_behind(self, claim: Claim, step: Callable[[], None] | None) -> None:
-        self._here.is_ending = True
+        self._started.add(threading.current_thread())
         try:
             self._end(claim, step)
         except Exception:

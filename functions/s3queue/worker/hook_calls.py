@@ -6,7 +6,7 @@ import contextvars
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -31,6 +31,8 @@ class _Call:
     hook: Hook
     told: Told
     run: Callable[[], None]
+    #: Waits for the hook, until it is given up.
+    teller: threading.Thread = field(default_factory=threading.current_thread)
     has_returned: threading.Event = field(default_factory=threading.Event)
     is_given_up: bool = False
     error: BaseException | None = None
@@ -66,11 +68,6 @@ class HookCalls:
             _log.warning("no thread for a hook, called here: %s: %s", call, error)
             return tell()
         self._wait(call, caller)
-
-    def is_here(self) -> bool:
-        """Whether this thread is one of them: it cannot wait for whoever waits for its hook."""
-        caller = threading.current_thread()
-        return isinstance(caller, _Caller) and caller.of is self
 
     def end(self) -> None:
         """End the threads that wait for a call. If more calls come, they get new ones."""
@@ -138,9 +135,11 @@ class _Caller(threading.Thread):
         self.of = of
         #: None: it is not needed any more.
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self.teller: threading.Thread | None = None
 
     def run(self) -> None:
         while call := self._next():
+            self.teller = call.teller
             try:
                 call.run()
             except BaseException as error:
@@ -153,3 +152,11 @@ class _Caller(threading.Thread):
             return self.calls.get(timeout=KEPT_SECONDS)
         except Empty:
             return None if self.of.leaves(self) else self.calls.get()
+
+
+def waiting_threads() -> Iterator[threading.Thread]:
+    """This thread and, if it calls a hook, the one that waits for that, whichever worker's threads they are."""
+    thread: threading.Thread | None = threading.current_thread()
+    while thread:
+        yield thread
+        thread = thread.teller if isinstance(thread, _Caller) else None

@@ -21,7 +21,7 @@ from s3queue.queue import Queue
 from .background import Background
 from .crew import Crew, join_all, start_lasting
 from .definition import Definition, Handler, definition_for
-from .hook_calls import HookCalls
+from .hook_calls import HookCalls, waiting_threads
 from .identity import own_queue
 from .inbox import Inbox
 from .own_retries import OwnRetries
@@ -195,8 +195,9 @@ class Worker:
         return True
 
     def _is_own_thread(self) -> bool:
-        is_hook = self._background.is_here() or self._hook_calls.is_here()
-        return is_hook or threading.current_thread() in (*self._crew.threads(), *self._threads)
+        # Also that of a hook which another worker's thread calls: workers of one `Queue` share its events.
+        own = (*self._crew.threads(), *self._threads)
+        return any(thread in own or self._background.has(thread) for thread in waiting_threads())
 
     def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`, then stop gracefully. Call it from the main thread."""

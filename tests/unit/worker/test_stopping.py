@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import s3queue
-from s3queue import Worker
+from s3queue import Queue, QueueSettings, Worker
 from support.threads import PATIENCE, eventually, hurry
 
 
@@ -87,6 +87,22 @@ def test_a_handler_or_a_hook_may_stop_its_worker(bench, place):
     ended = [queue.outcome_of(path) for path in paths]
     assert all(one.outcome == "completed" for one in ended if one)
     assert len(answers) == sum(one is not None for one in ended)
+
+
+@pytest.mark.parametrize("place", ["first", "second"])
+def test_a_hook_may_stop_either_worker_of_its_queue(bench, place):
+    queue = Queue(store=bench.store, name="orders", settings=QueueSettings.of(concurrency=1, handler_timeout=2))
+    for number in range(20):
+        queue.enqueue(str(number))
+    answers: list[bool] = []
+    queue.events.on("message.completed", lambda told: answers.append(worker.stop()))
+    workers = {name: Worker(queue, lambda body: None, sweep=False) for name in ("first", "second")}
+    worker = workers[place]
+    hurry(worker)
+    worker.run_until_empty()
+
+    assert answers
+    assert not any(answers)
 
 
 def test_stop_releases_the_rest_of_a_batch_without_an_attempt(bench):  # [P5]
