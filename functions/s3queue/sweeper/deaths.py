@@ -120,14 +120,17 @@ class DeathCount:
 
     def _rewritten(self, letters: Iterable[ObjectInfo], report: Report) -> int:
         """How many of these were counted before: an operator took some lines out of a batch's letter. A HEAD each."""
-        rewritten = 0
+        died: dict[str, datetime] = {}
         for entry in [one for one in letters if is_lines(one.key)][:LETTERS_READ]:
             report.budget.check()
             path, info = self.queue.keys.path_under("dead", entry.key), report.budget.store.head(entry.key)
             if path and info:
-                died_at = DeadLetter.of(path, info).died_at
-                rewritten += self._batches.pop(entry.key, None) == died_at
-                self._batches[entry.key] = died_at
+                died[entry.key] = DeadLetter.of(path, info).died_at
+        # Not before: if one cannot be looked at now, the next look counts all of them.
+        rewritten = 0
+        for key, at in died.items():
+            rewritten += self._batches.pop(key, None) == at
+            self._batches[key] = at
         for key in list(self._batches)[:-MOST_BATCHES]:
             del self._batches[key]
         return rewritten

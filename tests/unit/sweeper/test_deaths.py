@@ -115,6 +115,30 @@ def test_lines_that_an_operator_takes_out_of_a_letter_are_no_death(bench):
     assert swept(bench, sweeper, 62) == 0
 
 
+def test_batches_are_counted_once_all_of_their_letters_were_looked_at(bench):
+    queue = bench.queue("pulled", max_attempts=1)
+    sweeper = counting(queue)
+    assert swept(bench, sweeper) == 0
+
+    def handle(body: str) -> None:
+        raise ValueError(body)
+
+    paths = sorted(queue.enqueue_many(["a", "b"], per_object=1))
+    for path in paths:
+        bench.processor(queue, handle).run(path)
+
+    def refuse(operation, key, perform):
+        if operation == "head" and "/dead/" in key and paths[1] in key:
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = refuse
+    queue.enqueue(b"work")
+    assert swept(bench, sweeper) == 0
+    bench.around = None
+    assert swept(bench, sweeper, 62) == 2
+
+
 def test_counting_costs_no_request_in_a_queue_without_letters_or_without_work(bench):
     def requests(*, counts_deaths, dies):
         bench_queue = bench.queue(f"pulled-{counts_deaths}-{dies}".lower())
