@@ -106,8 +106,14 @@ class BatchWork:
     def _begin_group(self, group: Sequence[Claim], driver: Run, spark: SparkSession) -> None:
         if not self._is_alive():
             raise SparkGone("the Spark session is gone")
-        driver.begin(group)
-        self._run_group(group, driver, spark)
+        # What is begun is charged: not a claim that ran out before its turn, or it dies without having run.  [P5]
+        alive = [claim for claim in group if claim.is_alive()]
+        for claim in group:
+            if claim not in alive:
+                driver.vanished(claim)
+        if alive:
+            driver.begin(alive)
+            self._run_group(alive, driver, spark)
 
     def _session(self, number: int) -> SparkSession:
         """Queries that run side by side have views, settings and a share of the executors of their own."""

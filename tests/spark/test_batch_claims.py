@@ -184,3 +184,27 @@ def test_the_driver_keeps_no_payload_that_its_executors_read(options):
     assert queries.driver.drain() == {"completed": 6}
 
     assert [claim.message.inline for claim in queries.claims] == [None] * 6
+
+
+@pytest.mark.parametrize("lives", [0, 1])
+def test_what_ran_out_before_its_query_is_not_begun_and_not_charged(lives):
+    """[P5] The driver's machine stood still, and nobody has looked at the leases when it goes on."""
+    world = World(max_attempts=1)
+    paths = launched(world, [world.queue.enqueue({"do": n}) for n in range(3)])
+    queries = Queries(world)
+    driver = queries.driver
+    run = driver._work.run
+
+    def late(feed: Any, of: Any) -> None:
+        for path in paths[:lives]:
+            driver.queue.extend(next(claim for claim in driver.heartbeat.held() if claim.path == path), 600)
+        world.bench.clock.advance(130)
+        run(feed, of)
+
+    driver._work.run = late  # type: ignore[method-assign]
+    driver.drain()
+
+    assert queries.lines == [(path, 0) for path in paths[:lives]]
+    world.settle()
+    ended = {path: (record.outcome, record.attempt) for path, record in world.records().items()}
+    assert ended == dict.fromkeys(paths, ("completed", 1))

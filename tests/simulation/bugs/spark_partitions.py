@@ -363,6 +363,13 @@ BUGS = (
         "            left_out = set[str]()\n",
     ),
     Mutation(
+        "a query begins what ran out before its turn",
+        "spark/heavy/batches.py",
+        "alive = [claim for claim in group if claim.is_alive()]",
+        "alive = list(group)",
+        test="tests/spark/test_batch_claims.py::test_what_ran_out_before_its_query_is_not_begun_and_not_charged",
+    ),
+    Mutation(
         "a batch that was deleted is taken for one without lines",
         "spark/heavy/batches.py",
         "        yield path, GONE, None, attempt, enqueued_at\n",
