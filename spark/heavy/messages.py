@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from s3queue.errors import QueueError
+from s3queue.errors import InvalidRequest, QueueError
 from s3queue.paths import is_batch, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
@@ -18,6 +17,7 @@ from s3queue.worker.definition import Definition
 from s3queue.worker.partition_runs import PartitionRuns
 from s3queue.worker.processor import Processor
 from s3queue.worker.renewal import renew_held
+from s3queue.worker.signatures import accepts, annotation_of
 
 from .driver import Driver
 from .feed import Feed
@@ -166,7 +166,21 @@ class MessageWork:
 
 
 def handler_of(per_message: Callable[..., Any], spark: SparkSession | None) -> Callable[..., Any]:
-    """`per_message(spark, message, context)` as a handler, annotated alike: that says how payloads are parsed."""
+    """`per_message(spark, message, context)` as a handler, annotated alike: that says how payloads are parsed.
+
+    Raises:
+        InvalidRequest: it cannot be called so, or its annotation cannot be evaluated; no message was started.
+    """
+    name = getattr(per_message, "__qualname__", None) or repr(per_message)
+    if not accepts(per_message, 3):
+        raise InvalidRequest(f"{name} must take (spark, message, context), by position")
+    try:
+        annotation = annotation_of(per_message, 1)
+    except Exception as error:
+        raise InvalidRequest(
+            f"the annotation of the message of {name} cannot be evaluated ({type(error).__name__}: {error}): it says "
+            "how payloads are parsed, so its module must define or import that, also at run time"
+        ) from error
 
     def handler(message: Any, context: Any) -> Any:
         try:
@@ -177,9 +191,5 @@ def handler_of(per_message: Callable[..., Any], spark: SparkSession | None) -> C
                 raise SparkError(reason_of(error)) from error
             raise
 
-    annotation = list(inspect.signature(per_message).parameters.values())[1].annotation
-    if isinstance(annotation, str):
-        # Only this one: a job may know SparkSession for its annotation's sake alone.
-        annotation = eval(annotation, inspect.unwrap(per_message).__globals__)
-    handler.__annotations__ = {"message": Any if annotation is inspect.Parameter.empty else annotation}
+    handler.__annotations__ = {"message": annotation}
     return handler

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from s3queue import Queue, QueueSettings
-from s3queue.errors import AccessDenied, Unavailable
+from s3queue.errors import AccessDenied, InvalidRequest, Unavailable
 from s3queue.protocol.backlog import Backlog
 from s3queue.spark_runs.claims import Waiting, claim_heavy
 from s3queue.spark_runs.launcher import Launcher
@@ -861,3 +862,40 @@ def test_a_thousand_messages_and_a_service_that_throttles_are_drained_by_few_run
 
     assert totals == {"completed": 1000}
     assert queue.stats().pending == 0
+
+
+class Callee:
+    def __call__(self, spark, message: dict, context):
+        return message
+
+
+def _numbered(number, spark, message: dict, context):
+    return message
+
+
+@pytest.mark.parametrize("job", [Callee(), partial(_numbered, 1)], ids=["an object", "a partial"])
+def test_whatever_can_be_called_is_a_job(world, job):
+    path = world.queue.enqueue({"do": 1})
+    world.launch()
+    world.driver(work=MessageWork(world.queue, job, None)).drain()
+    assert world.records()[path].result == {"do": 1}
+
+
+def _without_context(spark, message: dict):
+    raise AssertionError
+
+
+def _of_no_class(spark, message: NotThere, context):  # noqa: F821
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (_without_context, r"_without_context must take \(spark, message, context\)"),
+        (_of_no_class, "'NotThere' is not"),
+    ],
+)
+def test_a_job_that_no_message_could_call_is_refused_before_any_is_started(world, job, said):
+    with pytest.raises(InvalidRequest, match=said):
+        MessageWork(world.queue, job, None)

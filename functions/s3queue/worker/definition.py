@@ -17,7 +17,7 @@ from s3queue.settings import QueueSettings
 from .hooks import complete_hook, error_hook
 from .loop import loop
 from .parsing import described, parser
-from .signatures import accepts, code_of, first_annotation, takes_two
+from .signatures import accepts, annotation_of, code_of, takes_two
 
 if typing.TYPE_CHECKING:
     from s3queue.documents.schedule import Missed, Schedule
@@ -85,7 +85,7 @@ class Definition:
             )
         self._wants_context = takes_two(function)
         try:
-            annotation = first_annotation(function)
+            annotation = annotation_of(function)
         except Exception as error:
             raise InvalidRequest(
                 f"the annotation of the first parameter of {_name(function)} cannot be evaluated "

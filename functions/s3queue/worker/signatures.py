@@ -59,18 +59,19 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def first_annotation(function: Callable[..., Any]) -> Any:
-    """What the first parameter is annotated as, Any if it is not. Others may name what exists for type checkers alone.
+def annotation_of(function: Callable[..., Any], place: int = 0) -> Any:
+    """What the parameter at this place, the first one by default, is annotated as; Any if it is not. Others may name
+    what exists for type checkers alone.
 
     Raises:
         Exception: the annotation is text, and cannot be evaluated: NameError, most often.
     """
-    taken = parameters(function)
+    taken = parameters(function)[place:]
     if not taken or taken[0].annotation is inspect.Parameter.empty:
         return Any
     # Read by `get_type_hints`, which also evaluates the text within `list["Order"]`.
-    first = SimpleNamespace(__annotations__={"first": taken[0].annotation})
-    return get_type_hints(first, globalns=_globals(function))["first"]
+    one = SimpleNamespace(__annotations__={"one": taken[0].annotation})
+    return get_type_hints(one, globalns=_globals(function))["one"]
 
 
 def _globals(function: Callable[..., Any]) -> dict[str, Any]:
