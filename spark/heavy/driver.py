@@ -169,14 +169,14 @@ class Driver:
         """
         self._manifest.begin(claims)
 
-    def ended(self, claim: Claim, outcome: str) -> None:
+    def ended(self, claim: Claim, outcome: str, *, has_run: bool = True) -> None:
         """A message came to its end, as far as this run is concerned: it is not held any more.  [P4]
 
         One that is lost has a lease yet: the manifest does not name it either before long (`tidy`).
         """
         claim.end()
         self.heartbeat.drop(claim)
-        self._manifest.ended(claim, outcome)
+        self._manifest.ended(claim, outcome, has_run=has_run)
         _log.info("%s/%s: %s (attempt %d)", self.queue.name, claim.path, outcome, claim.attempt)
 
     def release(self, claim: Claim) -> None:
@@ -187,9 +187,9 @@ class Driver:
     def vanished(self, claim: Claim) -> None:
         """What was claimed was deleted or PUT anew since, or its lease is over; it was not started.
 
-        The sweeper sees to it.
+        The sweeper sees to it, and charges nothing, also if it was begun: the manifest says so before long.  [P5]
         """
-        self.ended(claim, "lost")
+        self.ended(claim, "lost", has_run=False)
 
     def trying(self, partition: str) -> None:
         """A partition is about to be held."""

@@ -49,7 +49,7 @@ class RunManifest:
         #: What the manifest names and has not ended; and whether that is known of what the launcher has named.
         self._open: dict[str, Claim] = {}
         self._is_adopted = False
-        #: What the manifest names as started, and whose outcome is known.
+        #: What the manifest names as started, and whose outcome is known, or which certainly has not run.
         self._settled: set[str] = set()
         #: Whether the others gave this run up.
         self.is_lost = False
@@ -130,12 +130,12 @@ class RunManifest:
             if begun:
                 self._write_paths([*started, *begun], [path for path in waiting if path not in wanted])
 
-    def ended(self, claim: Claim, outcome: str) -> None:
-        """A message came to its end, as far as this run is concerned."""
+    def ended(self, claim: Claim, outcome: str, *, has_run: bool = True) -> None:
+        """A message came to its end, as far as this run is concerned; without having run, though it may be begun."""
         with self._mutex:
             if self._open.get(claim.path) is claim:
                 del self._open[claim.path]
-                if outcome in SETTLED:
+                if outcome in SETTLED or not has_run:
                     self._settled.add(claim.path)
         self.count(outcome)
 

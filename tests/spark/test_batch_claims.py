@@ -208,3 +208,17 @@ def test_what_ran_out_before_its_query_is_not_begun_and_not_charged(lives):
     world.settle()
     ended = {path: (record.outcome, record.attempt) for path, record in world.records().items()}
     assert ended == dict.fromkeys(paths, ("completed", 1))
+
+
+def test_what_was_begun_and_left_out_of_its_query_is_not_charged():
+    """[P5] Its lease ran out while it was read: nobody but the driver knows that it has not run."""
+    world = World(max_attempts=1)
+    paths = launched(world, [world.queue.enqueue({"do": n}) for n in range(3)])
+    queries = Queries(world, after=lambda: world.bench.clock.advance(130))
+
+    assert queries.driver.drain() == {"lost": 3}
+    assert queries.lines == []
+
+    world.settle()
+    ended = {path: (record.outcome, record.attempt) for path, record in world.records().items()}
+    assert ended == dict.fromkeys(paths, ("completed", 1))

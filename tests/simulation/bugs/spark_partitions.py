@@ -370,6 +370,13 @@ BUGS = (
         test="tests/spark/test_batch_claims.py::test_what_ran_out_before_its_query_is_not_begun_and_not_charged",
     ),
     Mutation(
+        "what a query has left out is charged as if it had run",
+        "spark/heavy/driver.py",
+        'self.ended(claim, "lost", has_run=False)',
+        'self.ended(claim, "lost")',
+        test="tests/spark/test_batch_claims.py::test_what_was_begun_and_left_out_of_its_query_is_not_charged",
+    ),
+    Mutation(
         "a batch that was deleted is taken for one without lines",
         "spark/heavy/batches.py",
         "        yield path, GONE, None, attempt, enqueued_at\n",
