@@ -13,6 +13,8 @@ With `--to`, they become messages of another queue, as `Queue.replay(to=…)` do
 repeated; of a batch, all its dead lines go together, or none.
 
 Not promised: two replays of the same letter at the same time run it twice if it is completed between their two PUTs.
+With `--to`, a letter of a share runs twice if the other queue's `partitions` change between a replay that could not
+delete the letter and the next one.
 Letters of a group are replayed side by side, so they come to its end in any order: `s3queue dead replay` keeps it.
 """
 
