@@ -16,7 +16,7 @@ from s3queue.documents.message import is_placeholder
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys
 from s3queue.paths import LINES, due_of, is_batch, is_lines, is_partition, lines_of, without_mark
-from s3queue.store import ObjectInfo, ObjectStore, Page, open_state
+from s3queue.store import ObjectInfo, ObjectStore, Page, look_at, open_state
 
 #: Letters with dead lines of a batch that one count reads, a HEAD each.
 LETTERS_READ = 10
@@ -181,7 +181,7 @@ class CountedLetters:
         found = None
         if self._read < LETTERS_READ:
             self._read += 1
-            info = self.store.head(entry.key)
+            info = look_at(self.store, entry.key)
             found = DeadLetter.of(entry.key, info).lines if info else 1
         if not found:
             self.at_least.add("dead")

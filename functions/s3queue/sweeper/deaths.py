@@ -20,7 +20,7 @@ from s3queue.paths import is_lines
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.counting import LETTERS_READ
 from s3queue.protocol.stats import STATS_BYTES
-from s3queue.store import ObjectInfo, Page, open_state
+from s3queue.store import ObjectInfo, Page, look_at, open_state
 
 from .budget import OutOfBudget
 from .last_hour import BUSY_SECONDS, SETTLED
@@ -123,7 +123,7 @@ class DeathCount:
         died: dict[str, datetime] = {}
         for entry in [one for one in letters if is_lines(one.key)][:LETTERS_READ]:
             report.budget.check()
-            path, info = self.queue.keys.path_under("dead", entry.key), report.budget.store.head(entry.key)
+            path, info = self.queue.keys.path_under("dead", entry.key), look_at(report.budget.store, entry.key)
             if path and info:
                 died[entry.key] = DeadLetter.of(path, info).died_at
         # Not before: if one cannot be looked at now, the next look counts all of them.
