@@ -36,6 +36,10 @@ _UNKNOWN_CODES = {
     "InternalError",
     "ServiceUnavailable",
     "Throttling",
+    # Of KMS, whose codes S3 passes on with `KMS.` before them: nothing is wrong with key or object.
+    "ThrottlingException",
+    "DependencyTimeoutException",
+    "KMSInternalException",
     "RequestTimeTooSkewed",
     "TemporaryRedirect",
     # Of a copy in parts: completed by a try whose answer was lost, or given up by someone else.
@@ -60,7 +64,7 @@ def is_throttled(code: str) -> bool:
 
 def is_unknown(status: int, code: str) -> bool:
     """Whether this answer leaves open what happened, so that the request can be sent again."""
-    return (status >= 500 and status != 501) or status in (408, 429) or code in _UNKNOWN_CODES
+    return (status >= 500 and status != 501) or status in (408, 429) or code.removeprefix("KMS.") in _UNKNOWN_CODES
 
 
 def condition_of(if_match: str | None, if_absent: bool = False) -> Condition:
