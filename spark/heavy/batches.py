@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from s3queue.documents.batch import most_lines
+from s3queue.documents.batch import most_bytes, most_lines
 from s3queue.documents.dead_lines import messages_of
 from s3queue.documents.record import Failure
 from s3queue.encoding import MOST_LINES
@@ -129,7 +129,7 @@ class BatchWork:
         longest = self._longest(settings)
         sized: list[Claim] = []
         for claim in group:
-            limit = settings.max_batch_size if claim.message.is_batch else longest
+            limit = most_bytes(claim.path, settings.max_batch_size) if claim.message.is_batch else longest
             if claim.message.size > limit:
                 self._end(driver, claim, Reject(self._too_large(claim, settings)))
             elif claim.is_alive():

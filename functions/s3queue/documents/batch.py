@@ -19,7 +19,7 @@ from s3queue.paths import name_of
 
 from .message import INLINE_BYTES, payload_json
 from .record import Failure
-from .sends import MARK, MERGED_FROM, Send, part_names
+from .sends import MARK, MERGED_FROM, MOST_BYTES, Send, part_names
 
 #: Different errors that the lines of one batch keep; the texts of further ones are dropped.
 ERRORS_KEPT = 1000
@@ -140,8 +140,17 @@ def most_lines(path: str, most: int) -> int:
 
     Many messages that a handler sent share an object: each of them is one that the queue takes.  [P7]
     """
-    is_sent = name_of(path).rpartition("/")[2].startswith(MARK)
-    return max(most, MERGED_FROM) if is_sent else most
+    return max(most, MERGED_FROM) if _is_sent(path) else most
+
+
+def most_bytes(path: str, most: int) -> int:
+    """How large the batch at this path may be, where `most` is what the queue allows; as `most_lines`."""
+    # Each of them with the end of its line.
+    return max(most, MOST_BYTES + MERGED_FROM) if _is_sent(path) else most
+
+
+def _is_sent(path: str) -> bool:
+    return name_of(path).rpartition("/")[2].startswith(MARK)
 
 
 def check_lines(count: int, most: int | None) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import IO, Any
 
-from s3queue.documents.batch import LongLine, check_lines, most_lines, spooled
+from s3queue.documents.batch import LongLine, check_lines, most_bytes, most_lines, spooled
 from s3queue.documents.dead_lines import messages_of
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure
@@ -90,7 +90,7 @@ class BatchRun:
     def _spooled(self) -> IO[bytes]:
         """The batch in the temporary folder, if its size and its number of lines are within the limits."""
         message, settings = self.claim.message, self._queue.settings
-        if message.size > settings.max_batch_size:
+        if message.size > most_bytes(self.claim.path, settings.max_batch_size):
             raise MessageTooLarge(f"{message.size} bytes, max_batch_size is {settings.max_batch_size}")
         most = most_lines(self.claim.path, settings.max_batch_lines)
         if message.inline is None:

@@ -43,9 +43,10 @@ def test_a_line_longer_than_a_message_may_be_dies_alone_with_the_reason(bench):
 @pytest.mark.parametrize(
     ("name", "runs"), [("sent-0-0.ndjson", True), ("p200/sent-0-0.ndjson", True), ("0.ndjson", False)]
 )
-def test_many_sends_in_one_object_are_no_batch_that_is_too_long(bench, name, runs):
-    """[P7] Each of them is a message that the queue takes; its own batches may have fewer lines."""
-    queue = bench.queue(max_batch_lines=50)
+@pytest.mark.parametrize("limits", [{"max_batch_lines": 50}, {"max_batch_size": 50}])
+def test_many_sends_in_one_object_are_no_batch_that_is_too_large(bench, name, runs, limits):
+    """[P7] Each of them is a message that the queue takes; its own batches may have fewer lines, or bytes."""
+    queue = bench.queue(**limits)
     bench.put(f"orders/messages/{name}", b"1\n" * MERGED_FROM)
     seen: list[Any] = []
 
