@@ -110,5 +110,7 @@ def _duration(value: timedelta) -> str:
 def _size(value: int) -> str:
     for unit, word in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
         if value >= unit:
-            return f"{value / unit:.1f}".removesuffix(".0") + f" {word}"
+            # In whole numbers: anyone may write a size that no float can hold.
+            tenths = (10 * value + unit // 2) // unit
+            return f"{tenths // 10}.{tenths % 10}".removesuffix(".0") + f" {word}"
     return f"{value} B"

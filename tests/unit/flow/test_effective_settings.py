@@ -125,3 +125,12 @@ def test_each_setting_names_its_origin():
 )
 def test_units_that_people_read(name, value, said):
     assert shown(name, value) == said
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(1536, "1.5 KiB"), (2 * 1024**3, "2 GiB"), (10**400, "GiB")], ids=["half", "whole", "forged"]
+)
+def test_a_size_is_shown_however_large_somebody_has_made_it(size, said):
+    (found,) = [one for one in effective(QueueSettings(), {"max_message_size": size}) if one.name == "max_message_size"]
+
+    assert found.shown.endswith(said)
