@@ -26,7 +26,7 @@ from .many import BulkDelete, left_unknown, request_body
 from .place import Place
 from .s3_errors import COPY_BYTES, Condition, condition_of, is_throttled, is_unknown, refusal, says_nothing_there
 from .signature import Credentials, Headers
-from .wire import http_date, listed_date, quoted, unquoted, whole_etag
+from .wire import check_key, http_date, listed_date, quoted, unquoted, whole_etag
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
@@ -144,7 +144,9 @@ class DirectStore:
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
-        headers = [("x-amz-copy-source", quote(f"{self._bucket}/{source}", safe="/~"))]
+        headers = [("x-amz-copy-source", quote(f"{self._bucket}/{check_key(source)}", safe="/~"))]
+        # Before an InvalidRequest means that it is too large.
+        check_key(target)
         if if_match is not None:
             headers.append(("x-amz-copy-source-if-match", quoted(if_match)))
         if if_absent:
@@ -168,7 +170,7 @@ class DirectStore:
         return Written(whole_etag(_fields(_parsed(answer, "CopyObjectResult")).get("ETag")), _date(answer))
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
-        asked = {"delimiter": delimiter, "prefix": prefix, "start-after": after} | {
+        asked = {"delimiter": delimiter, "prefix": check_key(prefix), "start-after": check_key(after)} | {
             "encoding-type": "url",
             "list-type": "2",
             "max-keys": str(limit),
@@ -215,6 +217,7 @@ class DirectStore:
         what = f"{verb.upper()} {self.url}/{key}"
         if not (query or key):
             raise InvalidRequest(f"{what}: the key is empty")
+        check_key(key)
         start = 0 if isinstance(body, bytes) else body.tell()
         unknown = contended = 0
         has_moved = False

@@ -20,6 +20,7 @@ from s3queue.keys import MAX_KEY_BYTES
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 from .many import check_many
+from .wire import check_key
 
 T = TypeVar("T")
 #: Called for every request, with the operation, the key, and the function that carries it out.
@@ -60,7 +61,7 @@ class MemoryStore:
         once: bool = False,
     ) -> Written:
         whole = body if isinstance(body, bytes) else body.read()
-        if not 0 < len(key.encode()) <= MAX_KEY_BYTES:
+        if not 0 < len(check_key(key).encode()) <= MAX_KEY_BYTES:
             raise InvalidName(f"the key has {len(key.encode())} bytes; S3 accepts 1 to {MAX_KEY_BYTES}")
         kept = _described(metadata or {})
 
@@ -141,6 +142,8 @@ class MemoryStore:
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
+        check_key(source)
+
         def perform() -> Written | None:
             with self._mutex:
                 found = self._objects.get(source)
@@ -219,6 +222,7 @@ class MemoryStore:
         return self._clock.now().replace(microsecond=0)
 
     def _request(self, operation: str, key: str, perform: Callable[[], T]) -> T:
+        check_key(key)
         if self._around is None:
             return perform()
         return self._around(operation, key, perform)  # type: ignore[return-value]

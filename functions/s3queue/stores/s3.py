@@ -23,7 +23,7 @@ from .many import BulkDelete, left_unknown
 from .presigned import PresignedUrls
 from .s3_errors import COPY_BYTES, Condition, condition_of, is_throttled, is_unknown, refusal, says_nothing_there
 from .sdk_answers import date_in, described_in, failure_of, opened_in, page_in, written_in
-from .wire import quoted
+from .wire import check_key, quoted
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -163,7 +163,9 @@ class S3Store(PresignedUrls):
             # Tags are not copied: that needs permissions that nothing else here needs.
             options |= {"MetadataDirective": "REPLACE", "Metadata": dict(metadata), "TaggingDirective": "REPLACE"}
             options |= {"ContentType": content_type} if content_type else {}
-        origin: Any = {"Bucket": self._bucket, "Key": source}
+        origin: Any = {"Bucket": self._bucket, "Key": check_key(source)}
+        # Before an InvalidRequest means that it is too large.
+        check_key(target)
 
         def send() -> Any:
             into: dict[str, Any] = {"Bucket": self._bucket, "Key": target} | ({"IfNoneMatch": "*"} if if_absent else {})
@@ -189,7 +191,7 @@ class S3Store(PresignedUrls):
         return in_parts
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
-        options: dict[str, Any] = ({"StartAfter": after} if after else {}) | (
+        options: dict[str, Any] = ({"StartAfter": check_key(after)} if after else {}) | (
             {"Delimiter": delimiter} if delimiter else {}
         )
 
@@ -216,7 +218,7 @@ class S3Store(PresignedUrls):
         boto3 itself repeats after no answer. With `once`, only again if it surely was not carried out, which a 409 does
         not say.
         """
-        what = f"{verb.upper()} {self.url}/{key}"
+        what = f"{verb.upper()} {self.url}/{check_key(key)}"
         retried = False
         problem: Unavailable | None = None
         tries = TRIES if tries is None else tries

@@ -1,4 +1,4 @@
-"""How S3 writes ETags (in quotes) and instants (in whole seconds)."""
+"""How S3 writes keys (in UTF-8), ETags (in quotes) and instants (in whole seconds)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
-from s3queue.errors import Unavailable
+from s3queue.errors import InvalidName, Unavailable
+
+
+def check_key(key: str) -> str:
+    """The key itself, or the prefix of some.
+
+    Raises:
+        InvalidName: it has half a surrogate pair, as an argument of a command with odd bytes has: S3 has no such key.
+    """
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise InvalidName(f"{key!r} is not valid Unicode, so it is not the key of any object") from None
+    return key
 
 
 def quoted(etag: str) -> str:
