@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import IO, Any
@@ -17,7 +17,7 @@ from s3queue.documents.lock_document import LockDocument
 from s3queue.documents.run_documents import Manifest, Slot
 from s3queue.errors import AccessDenied, Unreadable
 from s3queue.protocol.stats import Stats
-from s3queue.store import Object, ObjectInfo
+from s3queue.store import Object, ObjectInfo, Written
 from s3queue.stores.memory import MemoryStore
 from support.drawn_documents import AT, FULL_LEASE, FULL_RECORD
 
@@ -25,7 +25,7 @@ from support.drawn_documents import AT, FULL_LEASE, FULL_RECORD
 GIGABYTES = 5 * 2**30
 HUGE = b"two gigabytes of nothing"
 #: Objects with these bytes are listed, and a GET is refused: of one that is archived, and of one under a key that only
-#: its producer has (SSE-C), of which a HEAD is refused, too.
+#: its producer has (SSE-C), of which a HEAD is refused, too. So is a COPY of both.
 ARCHIVED, FOREIGN = b"archived", b"under the key of its producer"
 DEEP = b"[" * 5000 + b"]" * 5000
 #: In the place of a value: as JSON, because Python writes no NaN that it would read.
@@ -188,3 +188,20 @@ class ForgedStore(MemoryStore):
         if found and self._objects[key].body == FOREIGN:
             raise AccessDenied(f"HEAD {key}: 400")
         return found
+
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "",
+    ) -> Written | None:
+        found = self._objects.get(source)
+        if found and found.body in (ARCHIVED, FOREIGN):
+            raise Unreadable(f"COPY {source}: InvalidObjectState")
+        return super().copy(
+            source, target, if_match=if_match, if_absent=if_absent, metadata=metadata, content_type=content_type
+        )
