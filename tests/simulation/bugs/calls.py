@@ -5,6 +5,10 @@ from __future__ import annotations
 from simulation.mutations import Mutation
 
 _ONCE = "tests/contract/test_s3_errors.py::test_what_may_be_sent_only_once_is_not_sent_again_after_a_409"
+_UNANSWERED = (
+    "tests/contract/test_s3_errors.py::"
+    "test_a_request_that_may_have_been_carried_out_is_never_repeated_below_the_protocol"
+)
 
 BUGS = (
     Mutation(
@@ -76,6 +80,20 @@ BUGS = (
         test=_ONCE,
     ),
     Mutation(
+        "the client `direct` repeats a DELETE that had no answer",
+        "stores/direct.py",
+        '"DELETE", key, headers, condition=condition_of(if_match), once=True)',
+        '"DELETE", key, headers, condition=condition_of(if_match))',
+        test=_UNANSWERED,
+    ),
+    Mutation(
+        "boto3's client repeats a DELETE that had no answer",
+        "stores/s3.py",
+        'self._request("delete", key, send, date_in, condition=condition_of(if_match), once=True)',
+        'self._request("delete", key, send, date_in, condition=condition_of(if_match))',
+        test=_UNANSWERED,
+    ),
+    Mutation(
         "a PUT that is answered 404 counts as one that was stored",
         "stores/s3_errors.py",
         '(status == 404 and code == NO_SUCH_KEY and condition == "match")',
@@ -123,5 +141,12 @@ BUGS = (
         "worker/definition.py",
         "return loop.run(result) if inspect.isawaitable(result) else result",
         "return str(result)",
+    ),
+    Mutation(
+        "a generator may be a handler",
+        "worker/definition.py",
+        "if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):",
+        "if code is None:",
+        test="tests/unit/worker/test_async_handlers.py::test_a_generator_is_refused_when_it_is_decorated",
     ),
 )

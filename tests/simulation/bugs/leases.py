@@ -20,6 +20,22 @@ BUGS = (
         "due = self._beat_at + self._queue.defined.visibility_timeout.total_seconds() / BEATS",
     ),
     Mutation(
+        "a heartbeat counts for as long as the settings of whoever reads it say",
+        "protocol/liveness.py",
+        "if not heartbeat.is_fresh(found.at - found.modified_at):",
+        "if found.at - found.modified_at > self._queue.settings.visibility_timeout + GRAIN:",
+        test="tests/unit/sweeper/test_expired_leases.py::"
+        "test_a_heartbeat_counts_by_its_own_time_however_low_the_timeout_is_by_now",
+    ),
+    Mutation(
+        "a heartbeat is deleted by the settings of now",
+        "sweeper/cleanup.py",
+        "if age > self._heartbeats[which]:",
+        "if age > suspicious:",
+        test="tests/unit/sweeper/test_cleanup.py::"
+        "test_a_heartbeat_goes_by_its_own_time_however_low_the_timeout_is_by_now",
+    ),
+    Mutation(
         "the clock stands still in a freeze",
         "clock.py",
         "elif lead - self._lead > TOLERANCE_SECONDS:",

@@ -84,6 +84,20 @@ BUGS = (
         "if next_at := None:",
     ),
     Mutation(
+        "the record of a crash wakes no sweeper",
+        "handlers/sweeper.py",
+        "        one.worker_crashed()\n",
+        "        pass\n",
+        test="tests/functions/test_sweeper.py::test_the_record_of_a_crash_wakes_it_between_its_minutes",
+    ),
+    Mutation(
+        "the first step of a sweep may use up its whole budget",
+        "sweeper/budget.py",
+        "self._step_requests = self.spent + -(-max(0, self._requests - self.spent) // steps_left)",
+        "self._step_requests = self._requests",
+        test="tests/unit/sweeper/test_progress.py::test_leases_that_take_many_lists_do_not_keep_due_messages_waiting",
+    ),
+    Mutation(
         "one lease that cannot be read stops the others",
         "sweeper/expired_leases.py",
         "            except QueueError as error:\n                # Unknown, or not allowed",

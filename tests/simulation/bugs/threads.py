@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_SETTINGS = "tests/unit/worker/test_worker_settings.py::"
+_INBOX = "tests/unit/worker/test_inbox.py::"
+_PACE = "tests/unit/protocol/test_heartbeat_pace.py::"
 _HOOKS = "tests/unit/worker/test_hooks.py::"
 _BACKGROUND = "tests/unit/worker/test_background.py::"
 _PROCESSOR = "tests/unit/worker/test_processor.py::"
@@ -18,6 +21,27 @@ BUGS = (
         "                if should_stop():\n                    return\n                pause()\n",
         "                return\n",
         test="tests/unit/worker/test_worker_settings.py::test_no_thread_of_a_worker_dies_alone",
+    ),
+    Mutation(
+        "a GET that fails after a heartbeat was lost ends the thread that beats",
+        "protocol/liveness.py",
+        "        except QueueError:\n            return\n        _log.error(",
+        "        except ZeroDivisionError:\n            return\n        _log.error(",
+        test=f"{_PACE}test_a_get_that_fails_after_a_conflict_is_a_heartbeat_that_was_not_written",
+    ),
+    Mutation(
+        "the thread that beats ends by an error that nobody foresaw",
+        "protocol/liveness.py",
+        '            _log.exception("unexpected error in the heartbeat thread, continuing")\n',
+        "            raise\n",
+        test=f"{_PACE}test_the_thread_that_beats_survives_an_error_that_nobody_foresaw",
+    ),
+    Mutation(
+        "nobody is told where a handler hangs",
+        "worker/supervisor.py",
+        '            "".join(stack.format()),\n',
+        '            "",\n',
+        test="tests/unit/worker/test_hung_handlers.py::test_a_message_whose_handler_hangs_is_retried_and_its_thread_replaced",
     ),
     Mutation(
         "a handler that hangs is kept alive for ever",
@@ -54,6 +78,48 @@ BUGS = (
         "    def _follow_settings(self) -> None:\n        self._crew.resize(self._concurrency)\n",
         "    def _follow_settings(self) -> None:\n",
         test="tests/unit/worker/test_worker_settings.py::test_running_workers_follow_the_concurrency_within_ten_seconds",
+    ),
+    Mutation(
+        "a worker starts as if there were no queue.json",
+        "worker/pull_worker.py",
+        "        self._stopping.clear()\n        self._supervisor.refresh()\n",
+        "        self._stopping.clear()\n",
+        test=f"{_SETTINGS}test_a_worker_starts_with_what_queue_json_says",
+    ),
+    Mutation(
+        "a worker does not heed the settings of its definition",
+        "worker/definition.py",
+        "    queue.define(handler.settings)\n",
+        "",
+        test=f"{_SETTINGS}test_a_definition_brings_its_settings_along",
+    ),
+    Mutation(
+        "a worker runs the definition of another queue",
+        "worker/definition.py",
+        "    if handler.name != queue.name:\n",
+        "    if not handler.name:\n",
+        test=f"{_SETTINGS}test_another_queues_definition_is_refused",
+    ),
+    Mutation(
+        "a worker with one thread takes any message of a priority",
+        "worker/pull_worker.py",
+        "Backlog(self.queue, competes=self._concurrency > 1, partitions=True)",
+        "Backlog(self.queue, competes=True, partitions=True)",
+        test=f"{_INBOX}test_a_worker_with_one_thread_takes_the_oldest_first",
+    ),
+    Mutation(
+        "the inbox of a worker has room for whatever the sweep finds",
+        "worker/inbox.py",
+        "accepted = paths[: max(0, self._room - len(self._heap))]",
+        "accepted = paths",
+        test=f"{_INBOX}test_what_does_not_fit_is_not_taken",
+    ),
+    Mutation(
+        "what the sweep found goes before more urgent messages",
+        "worker/pull_worker.py",
+        "self._inbox.take(above=self._backlog.next_priority())",
+        "self._inbox.take()",
+        test=f"{_INBOX}test_what_the_sweep_found_waits_for_more_urgent_messages",
     ),
     Mutation(
         "two threads of a producer are given one instant",

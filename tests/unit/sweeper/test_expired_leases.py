@@ -194,6 +194,23 @@ def test_a_lease_lives_as_long_as_its_owners_heartbeat_names_it(bench, queue):  
     assert sweeper.sweep().endings == {"retried": 1}
 
 
+def test_a_heartbeat_counts_by_its_own_time_however_low_the_timeout_is_by_now(bench):  # [P2]
+    queue = bench.queue(worker_id="beats", visibility_timeout=30)
+    path = queue.enqueue(b"x")
+    claim = queue.claim(path, timeout=5)
+    heartbeat = HeartbeatWriter(queue)
+    heartbeat.hold(claim)
+    assert heartbeat.beat({})
+    bench.clock.advance(9)
+    sweeper = bench.sweeper(bench.queue(worker_id="sweeper", visibility_timeout=1))
+
+    assert not sweeper.sweep().endings
+    assert claim.is_alive()
+
+    bench.clock.advance(25)
+    assert sweeper.sweep().endings == {"retried": 1}
+
+
 def test_a_lease_that_its_living_owner_forgot_runs_out(bench, queue):
     path = queue.enqueue(b"x")
     claim = queue.claim(path)

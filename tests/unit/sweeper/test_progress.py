@@ -44,6 +44,20 @@ def test_many_leases_do_not_end_every_sweep_at_its_first_step(bench, dispatched)
     assert endings == 1
 
 
+def test_leases_that_take_many_lists_do_not_keep_due_messages_waiting(bench, dispatched):
+    small_pages(bench, 3)
+    queue = bench.queue()
+    for _ in range(60):
+        queue.claim(queue.enqueue(b"x"), timeout=86_400)
+    due = queue.enqueue(b"x", delay=1)
+    bench.clock.advance(70)
+
+    report = bench.sweeper(bench.queue(worker_id="sweeper"), dispatched).sweep(requests=12)
+
+    assert not report.complete
+    assert due in dispatched
+
+
 def test_a_sweeper_that_is_killed_after_every_sweep_goes_on_where_it_was(bench, dispatched):
     small_pages(bench, 3)
     queue = bench.queue()
