@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from rich.console import Console
 
 from . import hunt as hunting
-from .mutations import Mutation, hunt, planted
+from . import proof
+from .mutations import Catch, Mutation, hunt, planted
 from .schedules import Verdict
 from .violations import Violation
 
@@ -35,3 +37,17 @@ def test_a_bug_that_names_what_is_there_no_more_counts_for_nothing(
     monkeypatch.setattr(hunting, "verdicts", lambda first: iter([("schedule 0", verdict)]))
 
     assert bool(hunting.search(1.0, "")["by"]) is is_caught
+
+
+def test_the_long_proof_tries_first_what_caught_a_bug_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the beginning, a minute does not reach what catches some of them."""
+    asked: list[dict[str, object]] = []
+
+    def hunted(mutation: Mutation, **options: object) -> Catch:
+        asked.append(options)
+        return Catch(mutation.name, "schedule 1", "", 1, 0.1)
+
+    monkeypatch.setattr(proof, "hunt", hunted)
+    proof.catch_bugs(Console(quiet=True), planted()[:2], 1)
+
+    assert asked == [{"remembers": True}] * 2
