@@ -7,7 +7,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from rich.table import Table
 
 from .checks import COLUMNS, REASONS
 from .crash_matrix import explore
+from .hunt import MATRIX
 from .mutations import Catch, Mutation, hunt, planted
 from .operations import OPERATIONS
 from .real import rounds
@@ -46,7 +47,8 @@ class Part:
     counts: Counter[str] = field(default_factory=Counter)
     cases: int = 0
     failures: list[str] = field(default_factory=list)
-    #: Of real processes: what was done to them, and their median and longest times in seconds.
+    #: Of planted bugs: what caught them. Of real processes: what was done to them, and their median and longest times
+    #: in seconds.
     done: Counter[str] = field(default_factory=Counter)
     times: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -138,6 +140,18 @@ def catch_bugs(console: Console, mutations: Iterable[Mutation], processes: int) 
     return catches
 
 
+def part_of_bugs(catches: Sequence[Catch]) -> Part:
+    part = Part("planted bugs", cases=len(catches))
+    part.done = Counter(f"bugs caught by {_catcher(catch)}" for catch in catches)
+    return part
+
+
+def _catcher(catch: Catch) -> str:
+    if not catch.by or catch.by.startswith("schedule "):
+        return "schedules" if catch.by else "nobody"
+    return "the crash matrix" if catch.by.startswith(MATRIX) else "tests"
+
+
 def prove_processes(console: Console, minutes: float) -> list[Part]:
     """Part 4: the shipped parts as real processes behind a faulty proxy, once per S3 client, both at the same time."""
     began = time.monotonic()
@@ -221,7 +235,9 @@ def main(arguments: list[str] | None = None) -> int:
     if "matrix" in options.only:
         parts.append(prove_matrix(console, options.processes))
     if "bugs" in options.only:
-        uncaught = [catch.mutation for catch in catch_bugs(console, planted(), options.processes) if not catch.by]
+        catches = catch_bugs(console, planted(), options.processes)
+        parts.append(part_of_bugs(catches))
+        uncaught = [catch.mutation for catch in catches if not catch.by]
     if "processes" in options.only:
         parts += prove_processes(console, options.minutes)
     if parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 
 import pytest
@@ -51,3 +52,19 @@ def test_the_long_proof_tries_first_what_caught_a_bug_last(monkeypatch: pytest.M
     proof.catch_bugs(Console(quiet=True), planted()[:2], 1)
 
     assert asked == [{"remembers": True}] * 2
+
+
+def test_the_table_at_the_end_says_what_caught_the_bugs() -> None:
+    sources = ("schedule 1", "schedule 2", "crash matrix: claim first, complete 6", "tests/test_clock.py::test_a", "")
+    console = Console(width=100, file=io.StringIO())
+
+    proof.show(console, [proof.part_of_bugs([Catch("a bug", by, "", 1, 0.1) for by in sources])])
+
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    rows = [line.strip("│ ").split("│") for line in shown.splitlines() if "bugs caught by" in line]
+    assert {name.strip(): int(count) for name, count in rows} == {
+        "bugs caught by schedules": 2,
+        "bugs caught by the crash matrix": 1,
+        "bugs caught by tests": 1,
+        "bugs caught by nobody": 1,
+    }
