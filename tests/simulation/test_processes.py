@@ -24,6 +24,7 @@ from simulation.real.claims import (
     starts_beyond,
 )
 from simulation.real.history import Json
+from simulation.real.roles import _cancelled
 from simulation.real.torment import ALWAYS
 from simulation.real.verdict import judge
 from support.fault_proxy import FAULTS
@@ -37,7 +38,7 @@ def test_nothing_is_lost_when_http_fails_and_processes_are_killed(store: str) ->
 
     assert done.verdict.details == []
     counts = done.verdict.counts
-    assert counts["enqueued"] == counts["completed"] + counts["dead"] > 20
+    assert counts["enqueued"] == counts["completed"] + counts["dead"] + counts["cancelled"] > 20
     # A run in which nothing went wrong would prove nothing.
     assert [name for name in FAULTS if not done.faults[name]] == []
     assert [name for name in ALWAYS if not done.torments[name]] == []
@@ -233,6 +234,12 @@ class _Told:
         else:
             self.queue.fail(claim, ValueError("poison"))
 
+    def cancel(self, path: str, *ids: str, says: str = "ok") -> None:
+        at = float(len(self.events))
+        asked = {"call": str(at), "pid": 1, "operation": "cancel", "queue": "q", "path": path, "ids": list(ids)}
+        self.events += [asked | {"event": "invoked", "at": at}]
+        self.events += [asked | {"event": says, "result": _cancelled(self.queue, path), "at": at + 0.5}]
+
     def verdict(self) -> dict[str, int]:
         counts = judge(self.events, {"q": self.queue}).counts
         return {name: counts[name] for name in ("enqueued", "completed", "dead", "lost", "unexpected")}
@@ -283,3 +290,34 @@ def test_the_judge_sees_a_letter_that_is_gone() -> None:
 
     DeadLetters(told.queue).delete(path)
     assert told.verdict()["lost"] == 1
+
+
+def test_the_judge_accounts_for_what_was_cancelled_whether_its_canceller_heard_of_it_or_not() -> None:
+    told = _Told("cancelled")
+    told.cancel(told.enqueue("1"), "1")
+    told.cancel(told.enqueue("2"), "2", says="unknown")
+
+    assert told.verdict() == {"enqueued": 2, "completed": 0, "dead": 0, "lost": 0, "unexpected": 0}
+    assert judge(told.events, {"q": told.queue}).counts["cancelled"] == 2
+
+
+def test_the_judge_sees_a_message_that_nobody_cancelled() -> None:
+    told = _Told("cancelled-by-nobody")
+    told.queue.cancel(told.enqueue("1"))
+
+    assert (told.verdict()["lost"], told.verdict()["unexpected"]) == (1, 1)
+
+
+def test_the_judge_sees_a_cancelled_message_that_starts_or_has_another_outcome() -> None:
+    told = _Told("cancelled-in-vain")
+    path = told.enqueue("1")
+    told.cancel(path, "1")
+    told.queue.store.delete(told.queue.keys.record(path))
+    assert judge(told.events, {"q": told.queue}).counts["duplicate outcomes"] == 1
+
+    withdrawn = told.enqueue("2")
+    told.cancel(withdrawn, "2")
+    assert told.verdict()["unexpected"] == 0
+    generation = told.events[-1]["result"]["generation"]
+    told.events.append(_start("1", 1, 99.0) | {"id": "2", "path": withdrawn, "generation": generation})
+    assert told.verdict()["unexpected"] == 1

@@ -5,6 +5,7 @@ Each is a process of its own, forked from one that has imported everything, and 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 import queues
 from handlers import sweeper, worker
 from s3queue import DeadLetters, Queue, QueueError, Worker
+from s3queue.documents.dead_lines import messages_of
 from simulation.real import work
 from simulation.real.history import call, tell
 from simulation.real.place import HEAVY, PULLED, QUEUES, SERVED, SWEEPER, WORKERS, Place
@@ -26,6 +28,8 @@ LINES_PER_BATCH = 6
 #: Longer than a pull worker's `handler_timeout`; longer than a function lives; a run has no limit per message.
 HANGS = {PULLED: 8.0, SERVED: 60.0, HEAVY: 2.0}
 TYPICAL_SECONDS = 0.15
+#: What the names begin with that are PUT more than once: which PUT was cancelled, nobody could tell.
+AGAIN = ("again-", "dedup-")
 
 
 def pull(place: Place) -> None:
@@ -109,7 +113,7 @@ def _enqueue(queue: Queue, id: str, chance: random.Random) -> int:
 
 
 def operate(place: Place, seed: float) -> None:
-    """An operator: replays dead letters, changes settings, pauses and resumes, until SIGTERM."""
+    """An operator: replays dead letters, cancels messages, changes settings, pauses and resumes, until SIGTERM."""
     place.enter("operator")
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
@@ -118,8 +122,10 @@ def operate(place: Place, seed: float) -> None:
     while not stopping.is_set():
         queue = connected[chance.choice(QUEUES)]
         kind = chance.random()
-        if kind < 0.5:
+        if kind < 0.35:
             _replay(queue, chance)
+        elif kind < 0.5:
+            _cancel(queue, chance)
         elif kind < 0.6:
             _configure(queue, paused=True)
             stopping.wait(chance.uniform(0.3, 2.0))
@@ -142,6 +148,27 @@ def _replay(queue: Queue, chance: random.Random) -> None:
         error_type = chance.choice(["Reject", "ValueError", None, None])
         replay = partial(letters.replay, path, error_type=error_type)
         call("replay", replay, queue=queue.name, path=path, error_type=error_type)
+
+
+def _cancel(queue: Queue, chance: random.Random) -> None:
+    """Messages, whatever they are at. The history is told which ones are in an object: a record does not say it."""
+    found: list[str] = []
+    with suppress(QueueError):
+        for kind in ("messages", "delayed"):
+            found += [entry.key for entry in queue.store.list(queue.keys.prefix(kind)).objects]
+    paths = [path for path in map(queue.keys.path, found) if path and not path.rpartition("/")[2].startswith(AGAIN)]
+    for path in chance.sample(paths, min(2, len(paths))):
+        with suppress(QueueError):
+            if stored := queue.store.open(queue.keys.message(path)):
+                bodies = [body for _, body in messages_of(path, stored.stream) if isinstance(body, bytes)]
+                ids = [json.loads(body)["id"] for body in bodies]
+                call("cancel", partial(_cancelled, queue, path), queue=queue.name, path=path, ids=ids)
+
+
+def _cancelled(queue: Queue, path: str) -> dict[str, Any]:
+    record = queue.cancel(path)
+    generation = [record.generation.etag, record.generation.put_at.isoformat()]
+    return {"outcome": record.outcome, "is_withdrawn": record.is_withdrawn, "generation": generation}
 
 
 def _configure(queue: Queue, **changes: Any) -> None:
