@@ -22,6 +22,7 @@ from simulation.real.claims import (
     runs_after_the_end,
     runs_beyond_the_first,
     starts_beyond,
+    threads_that_died,
 )
 from simulation.real.history import Json
 from simulation.real.roles import _cancelled
@@ -185,6 +186,20 @@ def test_the_judge_sees_a_handler_that_begins_too_often() -> None:
 
     assert starts_beyond(starts, 3, set()) == []
     assert len(starts_beyond(starts, 2, set())) == 1
+
+
+def _thread(what: str, at: float, role: str = "heartbeat", pid: int = 1) -> Json:
+    return {"event": f"thread {what}", "thread": role, "pid": pid, "at": at}
+
+
+def test_the_judge_sees_a_thread_that_died_of_an_error() -> None:
+    broke, later = _thread("broke", 1.0), _start("1", 1, 30.0)
+
+    assert len(threads_that_died([broke, later])) == 1
+    assert threads_that_died([broke, _thread("went on", 2.0), later]) == []
+    assert len(threads_that_died([broke, _thread("went on", 2.0, role="sweeping"), later])) == 1
+    # It was killed, or stopped, soon after: nobody can tell.
+    assert threads_that_died([broke, _start("1", 1, 5.0), {"event": "killed", "pid": 1, "at": 30.0}]) == []
 
 
 def test_the_judge_says_why_a_handler_ran_again() -> None:

@@ -9,6 +9,8 @@ from itertools import pairwise
 from .history import Json
 
 FOREVER = float("inf")
+#: Each thread of a pull worker has something to do more often than this.
+SILENT_SECONDS = 20.0
 
 
 def double_live_leases(events: Iterable[Json]) -> list[str]:
@@ -158,3 +160,23 @@ def waits(events: Iterable[Json], queue: str) -> list[float]:
         elif event["event"] == "start" and event["id"] in called:
             seconds.append(event["at"] - called.pop(event["id"]))
     return seconds
+
+
+def threads_that_died(events: Iterable[Json]) -> list[str]:
+    """Threads that met an error, and did nothing more although their process went on for long."""
+    broke: dict[tuple[int, str], float] = {}
+    last: dict[int, float] = {}
+    for event in sorted(events, key=lambda event: float(event["at"])):
+        # Whoever kills a process or stops it tells that under the process's id.
+        if event["event"] not in ("killed", "paused", "stopped"):
+            last[event["pid"]] = event["at"]
+        if event["event"] == "thread broke":
+            broke[event["pid"], event["thread"]] = event["at"]
+        elif event["event"] == "thread went on":
+            broke.pop((event["pid"], event["thread"]), None)
+    lasted = [(role, pid, last[pid] - at) for (pid, role), at in broke.items()]
+    return [
+        f"the {role} thread of {pid} ended {seconds:.0f} s before its process"
+        for role, pid, seconds in lasted
+        if seconds > SILENT_SECONDS
+    ]

@@ -11,6 +11,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -28,6 +29,8 @@ LINES_PER_BATCH = 6
 #: Longer than a pull worker's `handler_timeout`; longer than a function lives; a run has no limit per message.
 HANGS = {PULLED: 8.0, SERVED: 60.0, HEAVY: 2.0}
 TYPICAL_SECONDS = 0.15
+#: How often a thread of a pull worker meets an error that nobody foresaw, of the times that it has something to do.
+BREAKS = 0.03
 #: What the names begin with that are PUT more than once: which PUT was cancelled, nobody could tell.
 AGAIN = ("again-", "dedup-")
 
@@ -37,7 +40,35 @@ def pull(place: Place) -> None:
     place.enter("pull", PULLED)
     queue = place.queue(PULLED)
     tell("serves", worker=queue.worker_id, queue=PULLED)
-    Worker(queue, queues.load_one(PULLED), poll_interval=0.3).run()
+    worker = Worker(queue, queues.load_one(PULLED), poll_interval=0.3)
+    break_threads(worker, random.Random())
+    worker.run()
+
+
+def break_threads(worker: Worker, chance: random.Random) -> None:
+    """Now and then, a thread of the worker meets an error that nobody foresaw: none of them may end by it."""
+    for role, holder, name in (
+        ("heartbeat", worker._heartbeat, "beat"),
+        ("sweeping", worker._turn, "sweep"),
+        ("supervising", worker, "_follow_settings"),
+    ):
+        setattr(holder, name, _breaking(role, getattr(holder, name), chance))
+
+
+def _breaking(role: str, function: Callable[..., Any], chance: random.Random) -> Callable[..., Any]:
+    broken: list[bool] = []
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        if broken:
+            broken.clear()
+            tell("thread went on", thread=role)
+        if chance.random() < BREAKS:
+            broken.append(True)
+            tell("thread broke", thread=role)
+            raise ZeroDivisionError("an error that nobody foresaw")
+        return function(*arguments, **options)
+
+    return called
 
 
 class Invocation:

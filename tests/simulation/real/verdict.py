@@ -17,6 +17,7 @@ from .claims import (
     runs_after_the_end,
     runs_beyond_the_first,
     starts_beyond,
+    threads_that_died,
     waits,
 )
 from .history import Json
@@ -92,6 +93,7 @@ def judge(events: list[Json], queues: Mapping[str, Queue]) -> Verdict:
     verdict.broken("double live leases", double_live_leases(events))
     verdict.broken("unexpected", runs_after_the_end(events, repeated))
     verdict.broken("unexpected", starts_beyond(events, MAX_ATTEMPTS, repeated))
+    verdict.broken("unexpected", threads_that_died(events))
     verdict.again = runs_beyond_the_first(events)
     return verdict
 
