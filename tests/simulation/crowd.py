@@ -2,8 +2,9 @@
 
 A crowded queue has pages of three keys, sweeps of ten requests, more to dispatch than its worker may get at once,
 strangers under its root, a lease that nobody may read, a lock that is held for long, and two dozen messages at work
-that lie before all others; the sweeper is killed again and again. In a prompt one, only workers crash, and the sweeper
-is awake; or pull workers sweep in turns, and the one that sweeps crashes as often as the others.
+that lie before all others; the sweeper is killed again and again. One in ten has hundreds of messages. In a prompt
+one, only workers crash, and the sweeper is awake; or pull workers sweep in turns, and the one that sweeps crashes as
+often as the others.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ REDELIVERED_WITHIN = 4.5
 TAKEN_OVER_WITHIN = 7.0
 #: Seconds that a crowd may need for everything but what is held.
 PATIENCE = 150.0
+#: In these, of so many schedules, the crowd has hundreds of messages, and that much time.
+HUNDREDS, HUNDREDS_OF = 207, 400
+NAMES, LONG_PATIENCE = 200, 400.0
 
 CROWDED = Profile(name="crowded", lost_events=0.9, pulls=0.0)
 TURNS = Profile(
@@ -62,6 +66,10 @@ def limits(profile: Profile) -> Iterator[None]:
         yield
     finally:
         hand_over.DISPATCH_SIZE, cleanup.LOCK_KEPT = kept
+
+
+def has_hundreds(world: World) -> bool:
+    return world.seed % HUNDREDS_OF == HUNDREDS
 
 
 class QuickFaults(DrawnFaults):
@@ -87,6 +95,12 @@ class Crowd:
         self.cast = cast
         self._held: set[str] = set()
         self._dispatched = 0
+        self._patience = LONG_PATIENCE if has_hundreds(world) else PATIENCE
+
+    def names(self) -> int:
+        """How many names producers PUT."""
+        drawn: int = self.world.random.choice((12, 24))
+        return NAMES if has_hundreds(self.world) else drawn
 
     def begin(self) -> None:
         world = self.world
@@ -113,7 +127,7 @@ class Crowd:
                 if claim := queue.claim(path, read_first=True, timeout=3600):
                     claims.append(claim)
             self.world.store.refused[queue.keys.lease("messages/a00")] = AccessDenied
-            self.world.sleep(max(0.0, PATIENCE - self.world.now))
+            self.world.sleep(max(0.0, self._patience - self.world.now))
             self._check()
             self.world.store.refused.clear()
             for claim in claims:
@@ -133,7 +147,7 @@ class Crowd:
 
     def kill_sweepers(self) -> None:
         """The platform ends a sweeper in the middle of its work, again and again."""
-        if self.world.now < PATIENCE and self.cast.sweeper:
+        if self.world.now < self._patience and self.cast.sweeper:
             self.world.kill(self.cast.sweeper)
             self.world.at(self.world.now + self.world.random.uniform(3.0, 9.0), self.kill_sweepers)
 

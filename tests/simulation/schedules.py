@@ -22,7 +22,19 @@ from .cast import Cast
 from .chains import CHAINED
 from .checks import check_quiet, leftovers, tally
 from .cron_actors import CRON, MINUTE, CronActors, short_leads
-from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, TAKEN_OVER_WITHIN, TURNS, Crowd, QuickFaults, Turns, limits
+from .crowd import (
+    CROWDED,
+    LONG_PATIENCE,
+    PROMPT,
+    REDELIVERED_WITHIN,
+    TAKEN_OVER_WITHIN,
+    TURNS,
+    Crowd,
+    QuickFaults,
+    Turns,
+    has_hundreds,
+    limits,
+)
 from .faults import DrawnFaults, Profile, draw_profile
 from .flow_actors import FLOW, FlowActors
 from .functions import Fleet
@@ -192,13 +204,15 @@ class Schedule:
         """How long all repairs may take, after which nothing may be left."""
         if self.settings.breaker:
             return BROKEN_SECONDS
+        if self.profile is CROWDED and has_hundreds(self.world):
+            return LONG_PATIENCE + REPAIR_SECONDS
         return PARTITION_SECONDS if self.is_partitioned else REPAIR_SECONDS
 
     def _begin(self) -> None:
         chance = self.world.random
         crowd = Crowd(self.world, self.judge, self.cast) if self.profile is CROWDED else None
         # Without a history, what has a lease of its own leaves no trace that could be judged.
-        count = chance.choice((12, 24)) if crowd else chance.choice((1, 2, 3, 4)) * self.settings.history
+        count = crowd.names() if crowd else chance.choice((1, 2, 3, 4)) * self.settings.history
         for _ in range(count):
             self.producers.produce()
         if crowd:
