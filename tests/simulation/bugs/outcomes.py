@@ -33,6 +33,13 @@ BUGS = (
         "and written",
     ),
     Mutation(
+        "an upload that cannot be told from a finished batch has a second letter",
+        "protocol/lease_protocol.py",
+        "is_done = record.dead_lines and not (lines and (lines.done or lines.dead))",
+        "is_done = False",
+        test=f"{_ANEW}test_an_upload_that_cannot_be_told_from_a_finished_batch_has_no_second_letter",
+    ),
+    Mutation(
         "the message's delete is not conditional",
         "store.py",
         "store.delete(key, if_match=etag)",

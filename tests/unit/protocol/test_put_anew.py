@@ -530,3 +530,28 @@ def test_lines_that_have_sent_something_begin_again_for_equal_bytes_that_are_put
     bench.clock.advance(60)
 
     assert settled(bench, bench.queue()) == [(1, 2), (2, 2), (3, 2), (4, 2)]
+
+
+def test_an_upload_that_cannot_be_told_from_a_finished_batch_has_no_second_letter(bench: Workbench) -> None:
+    """[P3] Equal bytes, with the date of what has its outcome: one of its lines was completed, and dead as well."""
+    queue = bench.queue(max_attempts=2)
+    put_at = bench.put("orders/messages/b.ndjson", b"1\n2\n").at
+
+    def fail_the_second(body: int) -> None:
+        if body == 2:
+            raise ValueError("no")
+
+    bench.settle(queue, fail_the_second)
+    letters = [letter.path for letter in DeadLetters(queue).list()]
+    age = (bench.clock.now() - put_at).total_seconds() // 1
+    upload(bench, "orders/messages/b.ndjson", b"1\n2\n", started=age)
+    assert bench.memory.head("orders/messages/b.ndjson").modified_at == put_at
+
+    def fail(body: int) -> None:
+        raise ValueError("no")
+
+    bench.settle(queue, fail)
+
+    assert [letter.path for letter in DeadLetters(queue).list()] == letters == ["messages/b.ndjson.lines"]
+    assert queue.status("messages/b.ndjson").record.lines["completed"] == 1
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
