@@ -106,6 +106,7 @@ class Judge:
             if after:
                 is_leased = self.partitions.is_at_work(path, before)
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
+                self.partitions.put(life)
                 for one in self.ledger.lives[path]:
                     one.is_missed = False  # Its name was PUT anew: nobody can tell any more that it was gone.
                 call = self.history.asked(process, sent_at)

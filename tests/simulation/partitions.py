@@ -101,6 +101,8 @@ class Partitions:
         self.journals = Journals(judge, self._outcomes)
         #: Path of a replay → when the first one asked for it: then this was the end of its group.
         self._placed: dict[str, float] = {}
+        #: Path and ETag of what was taken when it had been deleted by hand since the LIST.
+        self._taken_gone: set[tuple[str, str]] = set()
 
     def lease_key(self, path: str) -> str:
         partition = partition_of(path)
@@ -187,7 +189,9 @@ class Partitions:
         for path, etag in after.taken.items() if after and is_commit else ():
             self._ledger.claimed[path].append(self._judge.world.now)
             life = self._ledger.present.get(path)
-            if life and life.etag == etag:
+            if life is None:
+                self._taken_gone.add((path, etag))
+            elif life.etag == etag:
                 life.claims += 1
         for held in self._held.get(partition, ()):
             if not held.claim.is_alive():
@@ -279,6 +283,15 @@ class Partitions:
         held.out_of_turn.clear()
 
     # Messages
+
+    def put(self, life: Life) -> None:
+        """A message is PUT. Whoever took one of these bytes there may start it, though that was deleted by hand."""
+        if (life.path, life.etag) not in self._taken_gone:
+            return
+        lease = _lease(self._world.objects.get(self.lease_key(life.path)), self.lease_key(life.path))
+        if lease and lease.taken.get(life.path) == life.etag:
+            self._taken_gone.discard((life.path, life.etag))
+            life.claims += 1
 
     def placed(self, call: Call | None, path: str) -> None:
         """A marker says where a replay goes."""
