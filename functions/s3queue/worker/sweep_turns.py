@@ -46,6 +46,8 @@ class SweepTurns:
         #: Nothing can change before S3's clock shows a later time than this; None: look now.
         self._look_after: datetime | None = None
         self._is_new = False
+        #: Whether a sweeper function sweeps. It is asleep for most of each minute.
+        self.is_functions = False
 
     def is_new(self) -> bool:
         """Whether this worker's turn has just begun: what its sweeper knew before is old."""
@@ -80,7 +82,7 @@ class SweepTurns:
     def _look(self) -> bool:
         if self._holder and self._lock_until and self._time.now() <= self._lock_until and self._is_alive():
             return False
-        self._holder = ""
+        self._holder, self.is_functions = "", False
         # Two sweepers at once do no harm; none at all, because a newer version was here and was rolled back, would.
         found = self.lock.read(is_newer_garbage=True)
         if found:
@@ -138,4 +140,5 @@ class SweepTurns:
         if not is_function or found.at > recent_until:
             return False
         self._look_after = recent_until
+        self.is_functions = True
         return True

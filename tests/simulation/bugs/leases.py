@@ -170,7 +170,7 @@ BUGS = (
     Mutation(
         "the sweeper does not redo the copy",
         "protocol/lease_protocol.py",
-        "self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)",
+        "self.outcomes.move_to_dead(record, self._stored(claim), lines)",
         "_ = record",
     ),
     Mutation(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_REDELIVERY = "tests/unit/sweeper/test_redelivery.py::"
+
 BUGS = (
     Mutation(
         "the sweeper ignores heartbeats",
@@ -82,6 +84,53 @@ BUGS = (
         "sweeper/sweeper.py",
         "if next_at := self._expired_leases.next_at():",
         "if next_at := None:",
+    ),
+    Mutation(
+        "a pull worker leaves expired leases to a sweeper function that is asleep",
+        "worker/pull_worker.py",
+        "self._backlog.overdue = turns.is_functions",
+        "self._backlog.overdue = False",
+        test=f"{_REDELIVERY}test_by_a_pull_worker_that_does_not_sweep_at_any_moment",
+    ),
+    Mutation(
+        "pull workers that do not sweep leave expired leases to nobody",
+        "worker/pull_worker.py",
+        "overdue=not self._sweeps,",
+        "overdue=False,",
+        test=f"{_REDELIVERY}test_by_a_pull_worker_that_does_not_sweep_at_any_moment",
+    ),
+    Mutation(
+        "an idle pull worker does not poll when a lease may be over",
+        "protocol/backlog.py",
+        "self._look_again(left)",
+        "pass",
+        test=f"{_REDELIVERY}test_by_a_pull_worker_that_does_not_sweep_at_any_moment",
+    ),
+    Mutation(
+        "an idle pull worker does not poll when a heartbeat may be over",
+        "protocol/backlog.py",
+        "left = max(left, self._kept.get(path, 0.0) - self._queue.clock.monotonic())",
+        "pass",
+        test=f"{_REDELIVERY}test_a_pull_worker_beside_a_function_asks_about_a_healthy_message_once_per_timeout",
+    ),
+    Mutation(
+        "a pull worker beside a function asks about a kept lease at each poll",
+        "worker/pull_worker.py",
+        "self._backlog.keep(candidate.path, seconds)",
+        "pass",
+        test=f"{_REDELIVERY}test_a_pull_worker_beside_a_function_reads_a_lease_that_waits_once",
+    ),
+    Mutation(
+        "who ends leases between sweeps does not ask for heartbeats",
+        "protocol/claiming.py",
+        "elif owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):",
+        "elif False:",
+    ),
+    Mutation(
+        "who ends leases between sweeps does not ask whether they are over",
+        "protocol/claiming.py",
+        "elif not held.is_over():\n                kept_until",
+        "elif False:\n                kept_until",
     ),
     Mutation(
         "the record of a crash wakes no sweeper",

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from s3queue import Queue, Sweeper, Worker
+from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.worker.sweep_turns import SweepTurns
 from support.virtual_processes import Process, VirtualProcesses
@@ -58,6 +59,21 @@ class PulledQueue:
     def crash(self, worker: Worker) -> None:
         for process in self._started[worker.queue.worker_id]:
             self.processes.kill(process)
+
+
+def polling(worker: Worker, claims: list[Claim]) -> Process:
+    """Its one thread, without the handler: what it claims stays in its hand."""
+
+    def run(claim: Claim) -> bool:
+        claims.append(claim)
+        return False
+
+    worker._run = run
+    while True:
+        candidate = worker._next()
+        if candidate:
+            worker._work(candidate)
+        yield 0.0 if candidate else 1.0
 
 
 def can_claim(queue: Queue, path: str) -> bool:
@@ -133,6 +149,74 @@ def test_by_the_other_pull_workers_whoever_crashed_at_any_moment(bench, who, see
 
     assert can_claim(queue, path)
     assert shown(bench.clock.now()) - shown(crashed_at) <= BOUND
+
+
+@pytest.mark.parametrize("who", ["beside a function that sleeps", "does not sweep"])
+@pytest.mark.parametrize("seed", range(20))
+def test_by_a_pull_worker_that_does_not_sweep_at_any_moment(bench, who, seed):  # [P2] [P6]
+    chance = random.Random(seed)
+    processes, claims = VirtualProcesses(bench.clock), []
+    crashes, queue = bench.queue(worker_id="crashes", **SETTINGS), bench.queue(worker_id="works", **SETTINGS)
+    if who == "does not sweep":
+        worker = Worker(queue, lambda body: None, concurrency=1, sweep=False)
+    else:
+        worker = Worker(queue, lambda body: None, concurrency=1)
+        processes.start(taking_turns(worker), after=chance.random())
+        crashes.enqueue(b"keeps nobody awake", delay=3600)
+        bench.sweeper(bench.queue(worker_id="function", **SETTINGS)).sweep()
+    bench.clock.advance(chance.random())
+    processes.start(polling(worker, claims))
+    processes.run(30)
+    path = crashes.enqueue(b"x")
+    claim = crashes.claim(path)
+    assert claim
+    if chance.random() < 0.5:
+        heartbeat = HeartbeatWriter(crashes, crashes.settings.visibility_timeout)
+        heartbeat.hold(claim)
+        beats = processes.start(beating(heartbeat))
+        assert not processes.run(chance.random() * 30, until=lambda: bool(claims))
+        processes.kill(beats)
+    crashed_at = bench.clock.now()
+
+    assert processes.run(60, until=lambda: bool(claims))
+
+    assert shown(bench.clock.now()) - shown(crashed_at) <= BOUND
+    assert [(claim.path, claim.attempt) for claim in claims] == [(path, 2)]
+
+
+def test_a_pull_worker_beside_a_function_asks_about_a_healthy_message_once_per_timeout(bench):
+    settings = SETTINGS | {"visibility_timeout": 30}
+    processes, claims = VirtualProcesses(bench.clock), []
+    holder = bench.queue(worker_id="holds", **settings)
+    heartbeat = HeartbeatWriter(holder, holder.settings.visibility_timeout)
+    heartbeat.hold(holder.claim(holder.enqueue(b"x")))
+    processes.start(beating(heartbeat))
+    worker = Worker(bench.queue(worker_id="idle", **settings), lambda body: None, concurrency=1, sweep=False)
+    processes.start(polling(worker, claims))
+    processes.run(60)
+    bench.store.take()
+
+    processes.run(600)
+
+    assert not claims
+    looks = [key for verb, key in bench.store.log if verb == "get" and "/leases/" in key]
+    assert len(looks) <= 600 / 30 * 1.3  # a heartbeat that is looked at is already some seconds old
+
+
+def test_a_pull_worker_beside_a_function_reads_a_lease_that_waits_once(bench):
+    settings = SETTINGS | {"retry_base": 3600, "retry_cap": 3600, "retry_jitter": False}
+    processes, claims = VirtualProcesses(bench.clock), []
+    fails = bench.queue(worker_id="fails", **settings)
+    path = fails.enqueue(b"x")
+    fails.fail(fails.claim(path), "later")
+    worker = Worker(bench.queue(worker_id="idle", **settings), lambda body: None, concurrency=1, sweep=False)
+    processes.start(polling(worker, claims))
+    bench.store.take()
+
+    processes.run(1800)
+
+    assert [key for verb, key in bench.store.log if verb == "get" and "/leases/" in key] == [fails.keys.lease(path)]
+    assert not claims
 
 
 def test_only_one_pull_worker_sweeps_and_the_others_ask_once_per_timeout(bench):
