@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from s3queue.errors import CorruptState, QueueError, Unavailable
+from s3queue.errors import QueueError, Unavailable
 from s3queue.paths import partition_of
-from s3queue.protocol.backlog import Backlog, Candidate
+from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.claiming import Claiming
-from s3queue.protocol.liveness import HeartbeatWriter, LiveOwners, keep_beating
+from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
 from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.partition_runs import PartitionRuns
 from s3queue.worker.sweep_turns import BY_WORKER, SweepTurns
@@ -22,9 +21,8 @@ from .threads import Flag
 from .watched import WatchedQueue
 from .world import Crash
 
-#: In one schedule of so many, pull workers end leases that run out, as they do where a function sweeps, or nobody.
-ENDING_OF = 13
-ENDING = 12
+#: In one schedule of so many, pull workers end leases that are over, as they do while a sweeper function is asleep.
+ENDING_OF, ENDING = 13, 12
 
 
 class PullWorker:
@@ -48,13 +46,15 @@ class PullWorker:
         for number in range(threads):
             self._world.spawn(self.process, self._pull, after=after + 1.0 + number * 0.1)
         self._world.spawn(self.process, self._beat, after=after + 0.5)
+        if self._world.seed % ENDING_OF == ENDING:
+            self._world.spawn(self.process, self._end_leases, after=after + 0.9)
         self.process.on_death = lambda: PullWorker(cast, until)
 
     def _renew(self, claim: Claim, timeout: timedelta | None) -> None:
         claim.check_alive()
 
     def _pull(self) -> None:
-        backlog = Backlog(self._queue, overdue=self._world.seed % ENDING_OF == ENDING, partitions=True)
+        backlog = Backlog(self._queue, partitions=True)
         while self._world.now < self._until:
             try:
                 self._queue.refresh()
@@ -64,8 +64,6 @@ class PullWorker:
                     self._queue.refresh()
                     if self._queue.settings.paused or self._world.now >= self._until:
                         break
-                    if candidate.is_overdue and not partition_of(candidate.path) and self._is_kept(backlog, candidate):
-                        continue
                     held_back = self._queue.held_back
                     won = self.work(candidate.path, candidate.read_first, candidate.etag)
                     if won or partition_of(candidate.path) or self._queue.held_back == held_back:
@@ -76,15 +74,6 @@ class PullWorker:
             except QueueError:
                 pass
             self._world.sleep(2.0)
-
-    def _is_kept(self, backlog: Backlog, candidate: Candidate) -> bool:
-        try:
-            seconds = Claiming(self._queue, self._queue.leases).end_overdue(candidate, LiveOwners(self._queue))
-        except CorruptState:
-            return True
-        if seconds:
-            backlog.keep(candidate.path, seconds)
-        return seconds > 0
 
     def work(self, path: str, read_first: bool, etag: str = "") -> bool:
         if partition_of(path):
@@ -100,6 +89,18 @@ class PullWorker:
                 self._cast.judge.drop(claim)
             claim = self._processor.claim_again(claim)
         return won
+
+    def _end_leases(self) -> None:
+        sweeper = self._sweeper()
+        while self._world.now < self._until:
+            report = sweeper.tick_leases(are_expected=True)
+            self._cast.judge.let_go_burials(self.process)
+            if report and report.error and not isinstance(report.error, QueueError):
+                raise report.error
+            self._world.sleep(min(2.0, (report and report.next_tick) or 2.0))
+
+    def _sweeper(self) -> Sweeper:
+        return Sweeper(queue=self._queue, dispatch=self._cast.inbox.accept, publishes_as=BY_WORKER)
 
     def _beat(self) -> None:
         keep_beating(
@@ -132,9 +133,6 @@ class SweepingWorker(PullWorker):
                 if report and report.error:
                     raise report.error
             self._world.sleep(turns.pause(report.next_tick if report else None))
-
-    def _sweeper(self) -> Sweeper:
-        return Sweeper(queue=self._queue, dispatch=self._cast.inbox.accept, publishes_as=BY_WORKER)
 
 
 def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float) -> Process:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import is_placeholder
@@ -80,17 +80,14 @@ class Backlog:
     ) -> None:
         self._queue = queue
         self._wants = wants
-        self.overdue = overdue
+        self._overdue = overdue
         self._partitions = partitions
         #: Whether the last LIST of the kinds showed leases.
         self.saw_leases = False
         #: Whether the last refill saw folders of partitions, taken or not.
         self.saw_partitions = False
-        #: How many seconds after the last refill the next delayed message is due, if it saw one, or with `overdue` the
-        #: next lease may be over.
+        #: How many seconds after the last refill the next delayed message is due, if it saw one.
         self.due_in: float | None = None
-        #: Path → until when its lease is known to be kept, by the monotonic clock.
-        self._kept: dict[str, float] = {}
         self._window: list[Candidate] = []
         #: How many candidates the last refill found.
         self._found = 0
@@ -154,11 +151,6 @@ class Backlog:
             self._misses += 1
             self._stretch.lost()
 
-    def keep(self, path: str, seconds: float) -> None:
-        """Its lease was read, and is kept for so long: until then, it does not seem to have run out."""
-        with self._mutex:
-            self._kept[path] = self._queue.clock.monotonic() + seconds
-
     def is_fruitless(self) -> bool:
         """Whether nothing that the last refill found could be claimed: another refill at once will not help."""
         return not self._window and self._wins == self._wins_at_refill
@@ -194,7 +186,6 @@ class Backlog:
                 # What is in hand may be held back yet, and is not in the new window.
                 self._is_limited = bool(self._taken) and self._queue.gate is not None
                 wins, began = self._wins, self._queue.clock.monotonic()
-                self._kept = {path: until for path, until in self._kept.items() if until > began}
             try:
                 found = self._list_candidates()
                 with self._mutex:
@@ -223,7 +214,7 @@ class Backlog:
             found += self._first_unleased(queue.store.list(prefix), prefix, leases, due_by=root.at)
         if "messages" in kinds:
             found += self._messages(leases)
-        if self.overdue:
+        if self._overdue:
             # Some of these may be alive: they must not always be the ones that are tried.
             overdue = queue.chance.shuffled([one for one in found if one.is_overdue])[:OVERDUE]
             found = [*(one for one in found if not one.is_overdue), *overdue]
@@ -328,22 +319,9 @@ class Backlog:
         for message in messages:
             due_at = due_of(self._queue.keys.path(message.key) or "")
             if due_at and due_at > due_by:
-                self._look_again((due_at - due_by).total_seconds())
+                self.due_in = (due_at - due_by).total_seconds()
                 return
             yield message
-
-    def _look_again(self, seconds: float) -> None:
-        self.due_in = seconds if self.due_in is None else min(self.due_in, seconds)
-
-    def _is_over(self, path: str, age: timedelta) -> bool:
-        """Whether its lease seems to have run out; if not, when it may have."""
-        lasts = self._queue.settings.visibility_timeout + GRAIN
-        # S3's dates are whole seconds: the first age that is larger.
-        left = int(lasts.total_seconds()) + 1 - age.total_seconds()
-        left = max(left, self._kept.get(path, 0.0) - self._queue.clock.monotonic())
-        if left > 0:
-            self._look_again(left)
-        return left <= 0
 
     def _is_held_back(self, path: str) -> bool:
         """Whether the rate of its folder is used up, as far as this process knows."""
@@ -364,9 +342,10 @@ class Backlog:
             and not self._is_held_back(path)
         }
         ages = leases.between(min(paths), max(paths)) if paths and leases else {}
+        limit = self._queue.settings.visibility_timeout + GRAIN
         for path, message in paths.items():
             age, due_at = ages.get(path), due_of(path)
-            is_overdue = self.overdue and age is not None and self._is_over(path, age)
+            is_overdue = self._overdue and age is not None and age > limit
             if age is None or is_overdue:
                 yield Candidate(
                     path,

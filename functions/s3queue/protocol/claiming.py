@@ -127,7 +127,7 @@ class Claiming:
             held_back = self.queue.held_back
             try:
                 if candidate.is_overdue:
-                    self.end_overdue(candidate, owners)
+                    self._expire(candidate, owners)
                 claim = self.claim(
                     candidate.path, timeout=timeout, read_first=candidate.read_first, etag=candidate.etag
                 )
@@ -153,33 +153,19 @@ class Claiming:
             )
         return claims
 
-    def end_overdue(self, candidate: Candidate, owners: LiveOwners) -> float:
-        """End a lease that has run out, or waits for a former message, as the sweeper does: it may be asleep.  [P6]
-
-        Returns for how many seconds it is kept; 0: the message may be free now.
-
-        Raises:
-            CorruptState: the lease cannot be read.
-        """
-        path, kept_until = candidate.path, None
+    def _expire(self, candidate: Candidate, owners: LiveOwners) -> None:
+        """End a lease that has run out, or waits for a former message, as the sweeper does: there may be none.  [P6]"""
+        path = candidate.path
         held = self.queue.read_lease(path)
         if held is None:
-            return 0.0
+            return
         with contextlib.suppress(Conflict):
             if held.lease.state == "waiting":
                 put_at = candidate.put_at or candidate.since
                 if not held.lease.waits_for(Generation(etag=candidate.etag, put_at=put_at)):
                     restart(self.leases, path, held)
-                elif not held.is_due():
-                    kept_until = held.lease.retry_at
-            elif not held.is_over():
-                kept_until = held.over_at
-            elif owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
-                kept_until = owners.fresh_until.get(held.lease.owner, held.read_at)
-            else:
+            elif held.is_over() and not owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
                 expire(self.leases, path, held)
-        # S3's dates are whole seconds.
-        return (kept_until - held.read_at).total_seconds() + 1 if kept_until else 0.0
 
     def adopt(self, path: str) -> Claim | None:
         """See `Queue.adopt`.  [P2] [P5]

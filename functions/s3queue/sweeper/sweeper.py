@@ -161,6 +161,25 @@ class Sweeper:
         self._are_leases_expected = True
         self._next_list = float("-inf")
 
+    def tick_leases(self, *, are_expected: bool) -> Report | None:
+        """End the leases that are over, and nothing else: whoever sweeps is asleep. None if there is none to look at.
+
+        `are_expected`: someone sees leases. The report says when to look again, and what went wrong, as in `tick`.
+        """
+        self._in_flight = False  # what is due is found by others
+        if are_expected:
+            self.expect_leases()
+        if not (self._are_leases_expected or self._expired_leases.known):
+            return None
+        is_list = self._are_leases_expected and self.queue.clock.monotonic() >= self._next_list - AGAIN_SECONDS / 2
+        try:
+            report = self.sweep_due() if is_list else self.check_leases()
+        except Exception as error:
+            self._report.error = error
+            return self._report
+        report.next_tick = self._pause()
+        return report
+
     def tick_delayed(self) -> Report:
         """Hand over the delayed messages that are due, and nothing else: someone has just PUT one. One LIST.
 

@@ -11,12 +11,11 @@ from datetime import timedelta
 from functools import partial
 
 from s3queue.clock import SystemClock, as_positive_duration
-from s3queue.errors import CorruptState, InvalidRequest, QueueError
+from s3queue.errors import InvalidRequest, QueueError
 from s3queue.paths import partition_of, partition_path, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.claiming import Claiming
-from s3queue.protocol.liveness import HeartbeatWriter, LiveOwners
+from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
 
 from .background import Background
@@ -122,8 +121,7 @@ class Worker:
         self._processor = self._supervisor.processor
         self._threads: list[threading.Thread] = []
         self._mutex = threading.Lock()
-        self._backlog = self._new_backlog()
-        self._claiming = Claiming(queue, queue.leases)
+        self._backlog = Backlog(queue, competes=self._concurrency > 1, partitions=True)
         self._inbox = Inbox(INBOX * self._concurrency)
         self._unserved = Unserved(queue)
         self._retries = OwnRetries(queue)
@@ -145,10 +143,6 @@ class Worker:
         # A queue's concurrency may be its function's, too, which can be larger.
         return self._own_concurrency or min(self.queue.settings.concurrency, MOST_THREADS)
 
-    def _new_backlog(self) -> Backlog:
-        competes = self._concurrency > 1
-        return Backlog(self.queue, competes=competes, overdue=not self._sweeps, partitions=True)
-
     @property
     def is_running(self) -> bool:
         """Whether it was started, and a handler or one of its threads has not ended yet."""
@@ -161,7 +155,7 @@ class Worker:
         self._stopping.clear()
         self._supervisor.refresh()
         # A new backlog: what an earlier run of this worker found must not delay this one, or end it as idle.
-        self._backlog = self._new_backlog()
+        self._backlog = Backlog(self.queue, competes=self._concurrency > 1, partitions=True)
         self._next_refill = float("-inf")
         self._background = Background(self.queue, self._heartbeat, self._concurrency, self._ended)
         self._crew.resize(self._concurrency)
@@ -264,8 +258,6 @@ class Worker:
             return
         handed_over = is_tried = False
         try:
-            if candidate.is_overdue and self._is_kept(candidate):
-                return
             held_back = self.queue.held_back
             claim = self.queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
             self._backlog.report(won=claim is not None, is_hint=candidate.is_hint)
@@ -287,17 +279,6 @@ class Worker:
                 self._unserved.not_tried(candidate.path)
             if not handed_over:
                 self._put_down(candidate.path)
-
-    def _is_kept(self, candidate: Candidate) -> bool:
-        """Whether someone works on it. A lease that nobody keeps is ended."""
-        try:
-            seconds = self._claiming.end_overdue(candidate, LiveOwners(self.queue))
-        except CorruptState:
-            seconds = self.queue.settings.visibility_timeout.total_seconds()  # the sweeper sees to it
-        if seconds:
-            self._backlog.keep(candidate.path, seconds)
-            self._next_refill = min(self._next_refill, self.queue.clock.monotonic() + seconds)
-        return seconds > 0
 
     def _work_on_partition(self, candidate: Candidate) -> None:
         try:
@@ -397,7 +378,7 @@ class Worker:
         self._next_refill = now + self._interval
         self._refill(self._in_hand)
         if self._backlog.due_in is not None:
-            # However slowly an idle worker polls, it polls when a delayed message is due, or a lease may be over.
+            # A delayed message is there: however slowly an idle worker polls, it polls when that is due.
             self._next_refill = min(self._next_refill, self.queue.clock.monotonic() + self._backlog.due_in)
         return self._backlog.take()
 
@@ -435,10 +416,8 @@ class Worker:
     def _sweep_in_turn(self, turns: SweepTurns) -> float:
         """Sweep if it is this worker's turn; returns how many seconds to wait."""
         self._unserved.remind(after=AGAIN)
-        pause = self._turn.sweep(turns, expects_leases=self._backlog.saw_leases or len(self._heartbeat) > 0)
-        # A sweeper function is asleep for most of its minute: whoever is idle sees to the leases that are over.
-        self._backlog.overdue = turns.is_functions
-        return pause
+        expects_leases = self._backlog.saw_leases or len(self._heartbeat) > 0
+        return self._turn.sweep(turns, expects_leases=expects_leases, is_idle=self._backlog.is_fruitless())
 
 
 def _whole(path: str) -> str:

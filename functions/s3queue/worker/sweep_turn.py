@@ -49,8 +49,11 @@ class SweepTurn:
             counts_hour=True,
         )
 
-    def sweep(self, turns: SweepTurns, *, expects_leases: bool) -> float:
-        """Sweep if it is this worker's turn; returns how many seconds to wait. Never raises."""
+    def sweep(self, turns: SweepTurns, *, expects_leases: bool, is_idle: bool = False) -> float:
+        """Sweep if it is this worker's turn; returns how many seconds to wait. Never raises.
+
+        A sweeper function is asleep for most of its minute: if this worker is idle, it ends what is over meanwhile.
+        """
         report: Report | None = None
         try:
             if turns.is_ours():
@@ -59,6 +62,8 @@ class SweepTurn:
                 if expects_leases:
                     self._sweeper.expect_leases()
                 report = self._sweeper.tick()
+            elif turns.is_functions:
+                report = self._sweeper.tick_leases(are_expected=expects_leases and is_idle)
             if report is None or report.stats:
                 self._counted(report.stats if report else None)
             if report and report.error:

@@ -59,7 +59,7 @@ class SweepTurns:
         the own lock.
         """
         pause = min(self.lock.ttl, self._queue.settings.visibility_timeout).total_seconds() / 3
-        if self.lock.is_held or self._look_after is None:
+        if self.lock.is_held or self._look_after is None or self.is_functions:
             return pause if next_tick is None else min(pause, next_tick)
         return min(self._time.seconds_until(self._look_after), self.lock.ttl.total_seconds())
 

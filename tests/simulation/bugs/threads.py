@@ -103,8 +103,8 @@ BUGS = (
     Mutation(
         "a worker with one thread takes any message of a priority",
         "worker/pull_worker.py",
-        "competes = self._concurrency > 1",
-        "competes = True",
+        "Backlog(self.queue, competes=self._concurrency > 1, partitions=True)",
+        "Backlog(self.queue, competes=True, partitions=True)",
         test=f"{_INBOX}test_a_worker_with_one_thread_takes_the_oldest_first",
     ),
     Mutation(

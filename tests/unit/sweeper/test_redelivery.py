@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,18 @@ def polling(worker: Worker, claims: list[Claim]) -> Process:
         if candidate:
             worker._work(candidate)
         yield 0.0 if candidate else 1.0
+
+
+def beside_a_sleeping_function(
+    bench: Workbench, processes: VirtualProcesses, claims: list[Claim], after: float, **settings: Any
+) -> Worker:
+    """A pull worker with one thread, and the sweeper function has looked at an idle queue just now."""
+    worker = Worker(bench.queue(worker_id="idle", **settings), lambda body: None, concurrency=1)
+    bench.queue(worker_id="plans", **settings).enqueue(b"keeps nobody awake", delay=3600)
+    bench.sweeper(bench.queue(worker_id="function", **settings)).sweep()
+    processes.start(taking_turns(worker), after=after)
+    processes.start(polling(worker, claims))
+    return worker
 
 
 def can_claim(queue: Queue, path: str) -> bool:
@@ -151,22 +164,13 @@ def test_by_the_other_pull_workers_whoever_crashed_at_any_moment(bench, who, see
     assert shown(bench.clock.now()) - shown(crashed_at) <= BOUND
 
 
-@pytest.mark.parametrize("who", ["beside a function that sleeps", "does not sweep"])
-@pytest.mark.parametrize("seed", range(20))
-def test_by_a_pull_worker_that_does_not_sweep_at_any_moment(bench, who, seed):  # [P2] [P6]
+@pytest.mark.parametrize("seed", range(40))
+def test_by_a_pull_worker_beside_a_function_that_sleeps_at_any_moment(bench, seed):  # [P2] [P6]
     chance = random.Random(seed)
     processes, claims = VirtualProcesses(bench.clock), []
-    crashes, queue = bench.queue(worker_id="crashes", **SETTINGS), bench.queue(worker_id="works", **SETTINGS)
-    if who == "does not sweep":
-        worker = Worker(queue, lambda body: None, concurrency=1, sweep=False)
-    else:
-        worker = Worker(queue, lambda body: None, concurrency=1)
-        processes.start(taking_turns(worker), after=chance.random())
-        crashes.enqueue(b"keeps nobody awake", delay=3600)
-        bench.sweeper(bench.queue(worker_id="function", **SETTINGS)).sweep()
-    bench.clock.advance(chance.random())
-    processes.start(polling(worker, claims))
-    processes.run(30)
+    crashes = bench.queue(worker_id="crashes", **SETTINGS)
+    beside_a_sleeping_function(bench, processes, claims, chance.random(), **SETTINGS)
+    processes.run(30 + chance.random())
     path = crashes.enqueue(b"x")
     claim = crashes.claim(path)
     assert claim
@@ -174,13 +178,14 @@ def test_by_a_pull_worker_that_does_not_sweep_at_any_moment(bench, who, seed):  
         heartbeat = HeartbeatWriter(crashes, crashes.settings.visibility_timeout)
         heartbeat.hold(claim)
         beats = processes.start(beating(heartbeat))
-        assert not processes.run(chance.random() * 30, until=lambda: bool(claims))
+        assert not processes.run(5 + chance.random() * 30, until=lambda: bool(claims))
         processes.kill(beats)
     crashed_at = bench.clock.now()
 
-    assert processes.run(60, until=lambda: bool(claims))
+    assert processes.run(60, until=lambda: can_claim(crashes, path))
 
     assert shown(bench.clock.now()) - shown(crashed_at) <= BOUND
+    assert processes.run(2, until=lambda: bool(claims))
     assert [(claim.path, claim.attempt) for claim in claims] == [(path, 2)]
 
 
@@ -191,32 +196,28 @@ def test_a_pull_worker_beside_a_function_asks_about_a_healthy_message_once_per_t
     heartbeat = HeartbeatWriter(holder, holder.settings.visibility_timeout)
     heartbeat.hold(holder.claim(holder.enqueue(b"x")))
     processes.start(beating(heartbeat))
-    worker = Worker(bench.queue(worker_id="idle", **settings), lambda body: None, concurrency=1, sweep=False)
-    processes.start(polling(worker, claims))
+    beside_a_sleeping_function(bench, processes, claims, 0.3, **settings)
     processes.run(60)
     bench.store.take()
 
-    processes.run(600)
+    processes.run(60)
 
     assert not claims
-    looks = [key for verb, key in bench.store.log if verb == "get" and "/leases/" in key]
-    assert len(looks) <= 600 / 30 * 1.3  # a heartbeat that is looked at is already some seconds old
+    assert not [key for verb, key in bench.store.log if verb == "get" and "/leases/" in key]
+    assert len([key for verb, key in bench.store.log if verb == "get" and key.endswith("/workers/holds")]) <= 3
 
 
-def test_a_pull_worker_beside_a_function_reads_a_lease_that_waits_once(bench):
-    settings = SETTINGS | {"retry_base": 3600, "retry_cap": 3600, "retry_jitter": False}
+def test_a_pull_worker_beside_a_function_sends_nothing_more_in_an_idle_queue(bench):
     processes, claims = VirtualProcesses(bench.clock), []
-    fails = bench.queue(worker_id="fails", **settings)
-    path = fails.enqueue(b"x")
-    fails.fail(fails.claim(path), "later")
-    worker = Worker(bench.queue(worker_id="idle", **settings), lambda body: None, concurrency=1, sweep=False)
-    processes.start(polling(worker, claims))
+    beside_a_sleeping_function(bench, processes, claims, 0.3, **SETTINGS)
+    processes.run(30)
     bench.store.take()
 
-    processes.run(1800)
+    processes.run(60)
 
-    assert [key for verb, key in bench.store.log if verb == "get" and "/leases/" in key] == [fails.keys.lease(path)]
-    assert not claims
+    asked = {(verb, key) for verb, key in bench.store.log if verb != "list"}
+    assert asked <= {("get", "orders/queue.json")}
+    assert ("list", "orders/leases/") not in bench.store.log
 
 
 def test_only_one_pull_worker_sweeps_and_the_others_ask_once_per_timeout(bench):
