@@ -107,6 +107,13 @@ BUGS = (
         test=f"{_REDELIVERY}test_a_pull_worker_beside_a_function_sends_nothing_more_in_an_idle_queue",
     ),
     Mutation(
+        "a busy pull worker beside a sweeper function lists leases",
+        "worker/sweep_turn.py",
+        "are_expected=expects_leases and is_idle",
+        "are_expected=expects_leases",
+        test=f"{_REDELIVERY}test_a_busy_pull_worker_beside_a_function_leaves_leases_to_idle_ones",
+    ),
+    Mutation(
         "the record of a crash wakes no sweeper",
         "handlers/sweeper.py",
         "        one.worker_crashed()\n",

@@ -220,6 +220,23 @@ def test_a_pull_worker_beside_a_function_sends_nothing_more_in_an_idle_queue(ben
     assert ("list", "orders/leases/") not in bench.store.log
 
 
+def test_a_busy_pull_worker_beside_a_function_leaves_leases_to_idle_ones(bench):
+    processes = VirtualProcesses(bench.clock)
+    queue = bench.queue(worker_id="works", **SETTINGS)
+    bench.sweeper(bench.queue(worker_id="function", **SETTINGS)).sweep()
+    worker = Worker(queue, lambda body: None, concurrency=1)
+    assert queue.claim(queue.enqueue(b"runs"))
+    queue.enqueue(b"waits")
+    worker._backlog.refill()
+    assert worker._backlog.saw_leases
+    processes.start(taking_turns(worker))
+    bench.store.take()
+
+    processes.run(60)
+
+    assert not [key for verb, key in bench.store.log if verb == "list"]
+
+
 def test_only_one_pull_worker_sweeps_and_the_others_ask_once_per_timeout(bench):
     pulled = PulledQueue(bench, 3)
     pulled.processes.run(60)
