@@ -60,6 +60,7 @@ class PullWorker:
                 self._queue.refresh()
                 while not self._queue.settings.paused and (path := self._cast.inbox.take()):
                     self.work(path, True)
+                    self._queue.refresh()
                 for candidate in backlog.drain():
                     self._queue.refresh()
                     if self._queue.settings.paused or self._world.now >= self._until:
