@@ -64,7 +64,7 @@ class SweepTurn:
                 report = self._sweeper.tick()
             elif turns.is_functions:
                 report = self._sweeper.tick_leases(are_expected=expects_leases and is_idle)
-            if report is None or report.stats:
+            if report is None or report.stats or turns.is_functions:
                 self._counted(report.stats if report else None)
             if report and report.error:
                 raise report.error

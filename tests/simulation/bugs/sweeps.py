@@ -114,6 +114,13 @@ BUGS = (
         test=f"{_REDELIVERY}test_a_busy_pull_worker_beside_a_function_leaves_leases_to_idle_ones",
     ),
     Mutation(
+        "a pull worker keeps its old count while a sweeper function counts",
+        "worker/sweep_turn.py",
+        "if report is None or report.stats or turns.is_functions:",
+        "if report is None or report.stats:",
+        test=f"{_REDELIVERY}test_a_pull_worker_that_looks_after_leases_forgets_what_it_counted_in_its_own_turn",
+    ),
+    Mutation(
         "the record of a crash wakes no sweeper",
         "handlers/sweeper.py",
         "        one.worker_crashed()\n",

@@ -11,6 +11,7 @@ import pytest
 from s3queue import Queue, Sweeper, Worker
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.worker.sweep_turn import SweepTurn
 from s3queue.worker.sweep_turns import SweepTurns
 from support.virtual_processes import Process, VirtualProcesses
 from support.workbench import Workbench
@@ -235,6 +236,21 @@ def test_a_busy_pull_worker_beside_a_function_leaves_leases_to_idle_ones(bench):
     processes.run(60)
 
     assert not [key for verb, key in bench.store.log if verb == "list"]
+
+
+def test_a_pull_worker_that_looks_after_leases_forgets_what_it_counted_in_its_own_turn(bench):
+    queue = bench.queue(worker_id="works", **SETTINGS)
+    bench.sweeper(bench.queue(worker_id="function", **SETTINGS)).sweep()
+    counted: list[object] = []
+    turn, turns = SweepTurn(queue, lambda paths: 0, counted=counted.append), SweepTurns(queue)
+    turn.sweep(turns, expects_leases=True, is_idle=True)
+    assert turn._sweeper.tick_leases(are_expected=True), "there is a report, without a count"
+    counted.clear()
+
+    turn.sweep(turns, expects_leases=True, is_idle=True)
+
+    assert turns.is_functions
+    assert counted == [None]
 
 
 def test_only_one_pull_worker_sweeps_and_the_others_ask_once_per_timeout(bench):
